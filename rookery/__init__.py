@@ -1,0 +1,1 @@
+"""Rookery: distributed reinforcement learning. Choose the algorithm, the topology and the runtime independently."""
