@@ -1,1 +1,34 @@
-"""Rookery: distributed reinforcement learning. Choose the algorithm, the topology and the runtime independently."""
+"""Rookery: distributed reinforcement learning. Choose the algorithm, the topology and the runtime independently.
+
+    result = rookery.train("ppo", env="CartPole-v1")
+    action, memory = result.policy(observation, None)
+
+Nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rookery.run.api import load as load
+    from rookery.run.api import train as train
+    from rookery.run.trainer import Result as Result
+    from rookery.run.trainer import Trainer as Trainer
+
+__version__ = "0.1.0"
+__all__ = ["Result", "Trainer", "load", "train"]
+
+_LAZY = {
+    "train": "rookery.run.api",
+    "load": "rookery.run.api",
+    "Trainer": "rookery.run.trainer",
+    "Result": "rookery.run.trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'rookery' has no attribute {name!r}")

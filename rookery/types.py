@@ -162,6 +162,10 @@ class Agent(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """A frozen dataclass of hyper-parameters."""
+    """A frozen dataclass of hyper-parameters, `rollout_length` among them."""
 
-    def build(self, spec: Spec) -> Agent: ...
+    rollout_length: int
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: Any = None) -> Agent:
+        """num_updates: planned, for schedules; torso: the user's own (init, apply) in place of the encoder."""
+        ...

@@ -1,0 +1,1 @@
+"""Running: the Trainer, `train`, `load`, and what a run leaves behind."""

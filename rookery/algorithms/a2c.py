@@ -1,0 +1,76 @@
+"""Advantage actor-critic, synchronous (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, section 4 and its A2C form).
+
+One n-step policy-gradient step per batch of fresh rollouts. With `gae_lambda = 1` the advantage is the n-step return
+minus the value, as published. Differs from the paper: means instead of sums over the rollout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+
+from rookery import ops
+from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.updates import chunks_for, first_order
+from rookery.networks import NetworkConfig, Torso
+from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class A2C:
+    """Synchronous advantage actor-critic."""
+
+    rollout_length: int = 8
+    discount: float = 0.99
+    gae_lambda: float = 1.0
+    learning_rate: float = 7e-4
+    anneal: bool = False
+    """Decay the learning rate linearly to zero over the planned run."""
+    entropy_cost: float = 0.01
+    value_cost: float = 0.5
+    max_gradient_norm: float = 0.5
+    rmsprop_epsilon: float = 1e-5
+    normalise_observations: bool = False
+    normalise_rewards: bool = False
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        model = actor_critic.build(
+            spec, self.network, torso=torso,
+            normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
+        )  # fmt: skip
+        optimizer = optimizers.rmsprop(
+            self.learning_rate, num_steps=num_updates if self.anneal else None, decay=0.99, epsilon=self.rmsprop_epsilon
+        )
+        return first_order(
+            model,
+            optimizer,
+            loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
+            max_gradient_norm=self.max_gradient_norm,
+            num_chunks=lambda batch: chunks_for(spec, batch),
+            needs=Needs(
+                self.rollout_length, self.discount, max_lag=0,
+                return_discount=self.discount if self.normalise_rewards else None,
+            ),
+        )  # fmt: skip
+
+
+def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> tuple[Array, Report]:
+    out = model.evaluate(params, rollout)
+    advantage = ops.gae(
+        value=out.value, value_next=out.value_next, reward=model.scale_reward(params, rollout.reward),
+        discount=rollout.discount, valid=rollout.valid, lam=config.gae_lambda,
+    )  # fmt: skip
+    target = jax.lax.stop_gradient(out.value) + advantage
+    terms = {
+        "policy": -advantage * out.logp,
+        "value": config.value_cost * 0.5 * jnp.square(target - out.value),
+        "entropy": -config.entropy_cost * out.entropy,
+    }  # each [T, B]; one reduction, here:
+    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
+    report = {f"loss/{name}": mean for name, mean in means.items()}
+    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
+    return sum(means.values()), report

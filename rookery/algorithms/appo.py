@@ -1,0 +1,106 @@
+"""APPO: PPO's clipped objective on V-trace targets, so that it may learn from slightly old data.
+
+Two designs were published under this name:
+
+- `sample-factory` (Petrenko et al. 2020, https://arxiv.org/abs/2006.11751): the old policy of the ratio is the one that
+  acted; the clip is symmetric in the ratio, [1 / (1 + clip), 1 + clip]; the value is clipped too.
+- `target-policy` (RLlib's APPO): the old policy is a target network, refreshed every `target_period` updates; V-trace
+  corrects from the acting policy to the target, and the ratio current / target is clipped to [1 - clip, 1 + clip].
+
+Differs from both: one pass over each batch; Sample Factory's advantage normalisation is left out, so that the loss is a
+mean over rows and its gradient can be accumulated over pieces of a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from rookery import ops
+from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.updates import chunks_for, first_order
+from rookery.algorithms.vtrace import clip_reward
+from rookery.networks import NetworkConfig, Torso
+from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec, TrainState
+
+
+@dataclass(frozen=True, kw_only=True)
+class APPO:
+    """Asynchronous PPO: the clipped objective on V-trace targets."""
+
+    variant: Literal["sample-factory", "target-policy"] = "sample-factory"
+    rollout_length: int = 32
+    discount: float = 0.99
+    trace_lambda: float = 0.95
+    clip: float = 0.1
+    """0.1 in Sample Factory, 0.4 in RLlib."""
+    value_clip: float = 1.0
+    """How far a value may move from the one that acted; sample-factory only."""
+    target_period: int = 2
+    learning_rate: float = 1e-4
+    anneal: bool = False
+    """Decay the learning rate linearly to zero over the planned run."""
+    entropy_cost: float = 0.003
+    value_cost: float = 0.5
+    reward_clip: Literal["none", "unit", "soft-asymmetric"] = "none"
+    max_gradient_norm: float = 4.0
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        model = actor_critic.build(spec, self.network, torso=torso)
+        optimizer = optimizers.adam(self.learning_rate, num_steps=num_updates if self.anneal else None, epsilon=1e-6)
+        with_target = self.variant == "target-policy"
+
+        def refresh(state: TrainState) -> PyTree:
+            now = state.updates % self.target_period == 0
+            return jax.tree.map(lambda new, old: jnp.where(now, new, old), state.params["network"], state.slow)
+
+        return first_order(
+            model,
+            optimizer,
+            loss=lambda params, slow, rollout: loss(params, slow, rollout, model=model, config=self),
+            max_gradient_norm=self.max_gradient_norm,
+            num_chunks=lambda batch: chunks_for(spec, batch),
+            slow=(lambda params: jax.tree.map(jnp.copy, params["network"])) if with_target else lambda params: (),
+            refresh=refresh if with_target else lambda state: (),
+            needs=Needs(self.rollout_length, self.discount),
+        )
+
+
+def loss(params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO) -> tuple[Array, Report]:
+    out = model.evaluate(params, rollout)
+    behaviour_logp, behaviour_value = rollout.extras["behaviour_logp"], rollout.extras["value"]
+    if config.variant == "sample-factory":
+        old_logp, low, high = behaviour_logp, 1.0 / (1.0 + config.clip), 1.0 + config.clip
+        log_rho = out.logp - behaviour_logp
+    else:
+        old_logp = jax.lax.stop_gradient(model.evaluate(params | {"network": slow}, rollout).logp)
+        low, high = 1.0 - config.clip, 1.0 + config.clip
+        log_rho = old_logp - behaviour_logp
+    trace = ops.vtrace(
+        value=out.value, value_next=out.value_next, reward=clip_reward(rollout.reward, config.reward_clip),
+        discount=rollout.discount, valid=rollout.valid, log_rho=log_rho, lam=config.trace_lambda,
+    )  # fmt: skip
+    ratio = jnp.exp(out.logp - old_logp)
+    # sample-factory: the ratio already carries the correction, so the advantage is taken without V-trace's own weight
+    advantage = trace.target - out.value if config.variant == "sample-factory" else trace.advantage
+    advantage = jax.lax.stop_gradient(advantage)
+    surrogate = jnp.minimum(ratio * advantage, jnp.clip(ratio, low, high) * advantage)
+    error = jnp.square(trace.target - out.value)
+    if config.variant == "sample-factory":
+        near = behaviour_value + jnp.clip(out.value - behaviour_value, -config.value_clip, config.value_clip)
+        error = jnp.maximum(error, jnp.square(trace.target - near))
+    terms = {
+        "policy": -surrogate,
+        "value": config.value_cost * 0.5 * error,
+        "entropy": -config.entropy_cost * out.entropy,
+    }  # each [T, B]; one reduction, here:
+    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
+    report = {f"loss/{name}": mean for name, mean in means.items()}
+    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
+    report["clip_fraction"] = ops.masked_mean(((ratio < low) | (ratio > high)).astype(jnp.float32), rollout.valid)
+    return sum(means.values()), report

@@ -1,0 +1,63 @@
+"""Plain policy gradient: REINFORCE with reward-to-go (Williams 1992).
+
+Each action is made likelier in proportion to the return that followed it, standardised over the batch. There is no
+learned baseline and no advantage; a value head exists only to stand in for the rewards that a rollout's end, or a
+truncated episode, does not show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+
+from rookery import ops
+from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.updates import first_order
+from rookery.networks import NetworkConfig, Torso
+from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class PG:
+    """Plain policy gradient (REINFORCE with reward-to-go)."""
+
+    rollout_length: int = 64
+    discount: float = 0.99
+    learning_rate: float = 3e-3
+    anneal: bool = False
+    """Decay the learning rate linearly to zero over the planned run."""
+    entropy_cost: float = 0.0
+    max_gradient_norm: float = 0.5
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        model = actor_critic.build(spec, self.network, torso=torso)
+        optimizer = optimizers.adam(self.learning_rate, num_steps=num_updates if self.anneal else None, epsilon=1e-5)
+        return first_order(
+            model,
+            optimizer,
+            loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
+            max_gradient_norm=self.max_gradient_norm,
+            needs=Needs(self.rollout_length, self.discount, max_lag=0),
+        )
+
+
+def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PG) -> tuple[Array, Report]:
+    out = model.evaluate(params, rollout)
+    to_go = jax.lax.stop_gradient(out.value) + ops.gae(
+        value=out.value, value_next=out.value_next, reward=rollout.reward,
+        discount=rollout.discount, valid=rollout.valid, lam=1.0,
+    )  # the discounted rewards that followed, up to the end that was seen  # fmt: skip
+    score = ops.masked_normalise(to_go, rollout.valid)
+    terms = {
+        "policy": -score * out.logp,
+        "value": 0.5 * jnp.square(to_go - out.value),
+        "entropy": -config.entropy_cost * out.entropy,
+    }  # each [T, B]; one reduction, here:
+    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
+    report = {f"loss/{name}": mean for name, mean in means.items()}
+    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
+    return sum(means.values()), report

@@ -1,0 +1,88 @@
+"""V-trace: the algorithm of IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561).
+
+An actor-critic that learns from slightly old data: truncated importance weights correct for the difference between
+the policy that acted and the one that learns.
+
+Differs from the paper: losses are means over the valid rows, not sums over T x B, so that the learning rate does not
+depend on the batch; the defaults below are rescaled for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax.numpy as jnp
+
+from rookery import ops
+from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.updates import chunks_for, first_order
+from rookery.networks import NetworkConfig, Torso
+from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class VTrace:
+    """IMPALA's loss: V-trace targets, policy gradient, value and entropy."""
+
+    rollout_length: int = 20
+    discount: float = 0.99
+    rho_bar: float = 1.0
+    c_bar: float = 1.0
+    trace_lambda: float = 1.0
+    learning_rate: float = 6e-4
+    anneal: bool = False
+    """Decay the learning rate linearly to zero over the planned run."""
+    entropy_cost: float = 0.01
+    value_cost: float = 0.5
+    reward_clip: Literal["none", "unit", "soft-asymmetric"] = "none"
+    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    max_gradient_norm: float = 40.0
+    rmsprop_epsilon: float = 0.01
+    previous: bool = False
+    """Show the network its previous action and reward (IMPALA's LSTM agents)."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        model = actor_critic.build(spec, self.network, torso=torso)
+        optimizer = optimizers.rmsprop(
+            self.learning_rate, num_steps=num_updates if self.anneal else None, decay=0.99, epsilon=self.rmsprop_epsilon
+        )
+        return first_order(
+            model,
+            optimizer,
+            loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
+            max_gradient_norm=self.max_gradient_norm,
+            num_chunks=lambda batch: chunks_for(spec, batch),
+            needs=Needs(self.rollout_length, self.discount, previous=self.previous),
+        )
+
+
+def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace) -> tuple[Array, Report]:
+    out = model.evaluate(params, rollout)
+    log_rho = out.logp - rollout.extras["behaviour_logp"]
+    trace = ops.vtrace(
+        value=out.value, value_next=out.value_next, reward=clip_reward(rollout.reward, config.reward_clip),
+        discount=rollout.discount, valid=rollout.valid, log_rho=log_rho,
+        rho_bar=config.rho_bar, c_bar=config.c_bar, lam=config.trace_lambda,
+    )  # fmt: skip
+    terms = {
+        "policy": -trace.advantage * out.logp,
+        "value": config.value_cost * 0.5 * jnp.square(trace.target - out.value),
+        "entropy": -config.entropy_cost * out.entropy,
+    }  # each [T, B]; one reduction, here:
+    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
+    report = {f"loss/{name}": mean for name, mean in means.items()}
+    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
+    report["rho"] = ops.masked_mean(jnp.exp(log_rho), rollout.valid)
+    return sum(means.values()), report
+
+
+def clip_reward(reward: Array, how: str) -> Array:
+    if how == "unit":
+        return jnp.clip(reward, -1.0, 1.0)
+    if how == "soft-asymmetric":
+        squeezed = jnp.tanh(reward / 5.0)
+        return 5.0 * jnp.where(reward < 0, 0.3 * squeezed, squeezed)
+    return reward

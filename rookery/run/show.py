@@ -1,0 +1,45 @@
+"""`rookery show`: a system as its figure, with counts and bytes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+from rookery import envs, systems
+from rookery.run import config
+
+
+def describe(cfg: config.Config) -> tuple[dict[str, Any], str]:
+    """The graph as plain values, and as text."""
+    spec = envs.spec_of(cfg.env, **cfg.env_options)
+    agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates)
+    config.check(cfg, agent)
+    graph = cfg.topology.graph(agent, spec)
+    values = {
+        "system": cfg.system,
+        "env": cfg.env_name,
+        "nodes": graph.nodes,
+        "edges": [edge._asdict() for edge in graph.edges],
+        "facts": graph.facts,
+    }
+    figure = inspect.getdoc(sys.modules[type(cfg.topology).__module__]) or ""
+    entry = systems.SYSTEMS.get(cfg.system)
+    head = f"{cfg.system} = {type(cfg.algorithm).__name__} × {type(cfg.topology).__name__}"
+    lines = [f"{head}, on {cfg.env_name}" + (f" ({entry.paper})" if entry else ""), "", figure, ""]
+    lines += [f"  {count:>6,} × {role}" for role, count in graph.nodes.items()]
+    lines += [""]
+    width = max(len(edge.name) for edge in graph.edges)
+    for edge in graph.edges:
+        route = f"{edge.source} → {edge.target}"
+        lines.append(f"  {edge.name:<{width}}  {route:<22} {size(edge.nbytes):>10} each; when full: {edge.when_full}")
+    lines += [""] + [f"  {name}: {value}" for name, value in graph.facts.items()]
+    return values, "\n".join(lines)
+
+
+def size(nbytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000 or unit == "GB":
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return ""

@@ -1,0 +1,39 @@
+"""What must be set before jax starts: XLA's flags and the compilation cache that all runs of a machine share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+CPU_FLAGS = ("--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT",)
+
+
+def prepare() -> None:
+    """Called before the first import of jax; afterwards the flags can no longer be changed, and are left as they are."""
+    if "jax" not in sys.modules:
+        flags = os.environ.get("XLA_FLAGS", "")
+        missing = [flag for flag in CPU_FLAGS if flag.split("=")[0] not in flags]
+        os.environ["XLA_FLAGS"] = " ".join([flags, *missing]).strip()
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_directory()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def cache_directory() -> Path:
+    """Below the user's cache, one per kind of processor: compiled code may use instructions that another lacks."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        kind = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        kind = ""
+    return root / "rookery" / f"xla-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

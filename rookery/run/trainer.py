@@ -1,0 +1,361 @@
+"""The Trainer drives a topology step by step and owns everything around it: budgets, evaluation, checkpoints, metrics.
+
+    trainer = rookery.Trainer("ppo", env="CartPole-v1", total_steps=100_000)
+    for progress in trainer:
+        print(progress.env_steps, trainer.return_mean)
+    trainer.save()
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rookery import envs
+from rookery.run import checkpoint, config, startup
+from rookery.run.directory import Run
+from rookery.run.display import QuietDisplay, Row, bottleneck
+from rookery.run.meter import Meter, resident_mb
+from rookery.run.returns import ReturnWindow
+from rookery.run.tensorboard import TensorBoard
+from rookery.types import EnvPool, PyTree
+
+LOG_SECONDS = 1.0  # between rows of metrics.jsonl
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    run: str
+    status: str  # done, stopped or failed
+    reason: str
+    metrics: dict[str, Any]  # the last values, under the names of `rookery train --json`
+    policy: Any = field(repr=False)
+
+
+class Trainer:
+    """A run in the making. Iterate over it, or call `advance` step by step; `close` it, or use `with`."""
+
+    def __init__(
+        self,
+        system: str | Any = "ppo",
+        *,
+        env: Any,
+        env_options: dict[str, Any] | None = None,
+        topology: Any = None,
+        torso: Any = None,
+        display: Any = None,
+        began: float | None = None,
+        **options: Any,
+    ) -> None:
+        """system: a name, or an algorithm (a dataclass with `build`); options: of algorithm, topology and run, by name."""
+        startup.prepare()
+        self._setup(config.resolve(system, env=env, env_options=env_options, topology=topology, **options), torso, display, began)
+
+    @classmethod
+    def from_config(cls, cfg: config.Config, *, torso: Any = None, display: Any = None, began: float | None = None) -> Trainer:
+        startup.prepare()
+        trainer = cls.__new__(cls)
+        trainer._setup(cfg, torso, display, began)
+        return trainer
+
+    def _setup(self, cfg: config.Config, torso: Any, display: Any, began: float | None) -> None:
+        from rookery.workers.evaluator import Evaluator
+
+        self.config = cfg
+        self.spec = envs.spec_of(cfg.env, **cfg.env_options)
+        self.agent = cfg.algorithm.build(self.spec, num_updates=cfg.num_updates, torso=torso)
+        config.check(cfg, self.agent)
+        self.graph = cfg.topology.graph(self.agent, self.spec)
+        self._began = time.perf_counter() if began is None else began
+        self._display = display or QuietDisplay()
+        self._driver: Iterator | None = None
+        self._runtime: Any = None
+        self._snapshot: PyTree | None = None
+        self._run: Run | None = None
+        self._board: TensorBoard | None = None
+        self._evaluator = Evaluator(self.agent, self._evaluation_pool, seed=cfg.run.seed + 1_000_003)
+        self.progress: Any = None
+        self.returns = ReturnWindow(target=cfg.run.stop_return)
+        self.eval_return_mean: float | None = None
+        self.stopped_because: str | None = None
+        self.seconds_to_target: float | None = None
+        self._meter = Meter(self.config.topology)
+        self._logged = self._saved_at = self._evaluated_at = 0.0
+
+    # ----------------------------------------------------------------------------------------------- driving
+
+    def advance(self) -> Any:
+        """One step of the topology: at least one update, or a sign of life after half a second."""
+        if self._driver is None:
+            self._start()
+        assert self._driver is not None
+        progress = next(self._driver)
+        self.progress = progress
+        now = self.seconds
+        for episode in progress.finished:
+            self.returns.add(episode.total_reward, seconds=now)
+        self._meter.add(now, progress)
+        self._schedule(progress)
+        if now - self._logged >= LOG_SECONDS:
+            self._log(now)
+        return progress
+
+    def __iter__(self) -> Iterator[Any]:
+        """Advances until the budget is spent or a goal is reached."""
+        while self.stopped_because is None:
+            yield self.advance()
+
+    def _start(self) -> None:
+        from rookery.runtime.local import LocalRuntime
+        from rookery.topologies.job import Job
+
+        self._open_run()
+        self._runtime = LocalRuntime()
+        make_pool: Callable[[int, int], EnvPool] = lambda num_envs, groups: envs.make(
+            self.config.env, num_envs, groups=groups, **self.config.env_options
+        )
+        job = Job(self.agent, self.spec, make_pool, self._runtime, self.config.run.seed)
+        self._driver = self.config.topology.drive(job, self._snapshot)
+        self._snapshot = None
+
+    def _schedule(self, progress: Any) -> None:
+        """Evaluates, saves and stops when it is time. Counted in updates, so that a repeated run does the same."""
+        options, updates = self.config.run, progress.updates
+        planned = self.config.num_updates
+        every = options.eval_every or (max(1, planned // 20) if options.stop_eval_return is not None else None)
+        if every and updates - self._evaluated_at >= every:
+            self._evaluated_at = updates
+            self.evaluate()
+        if progress.env_steps >= options.total_steps:
+            self.stopped_because = f"trained for {progress.env_steps:,} steps"
+        elif options.seconds is not None and self.seconds >= options.seconds:
+            self.stopped_because = f"{options.seconds:g} seconds are over"
+        elif options.stop_return is not None and self.returns.reached:
+            self.stopped_because = f"return_mean reached {options.stop_return:g}"
+            self.seconds_to_target = self.returns.seconds_to_target
+        elif options.stop_eval_return is not None and (self.eval_return_mean or float("-inf")) >= options.stop_eval_return:
+            self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
+            self.seconds_to_target = self.seconds
+        period = options.checkpoint_every or max(1, planned // 10)
+        if progress.snapshot is not None and updates - self._saved_at >= period and self.stopped_because is None:
+            self.save()
+
+    def evaluate(self, episodes: int | None = None) -> Any:
+        """Plays whole greedy episodes with the newest parameters, on environments of their own."""
+        evaluation = self._evaluator.evaluate(self.progress.params)
+        self.eval_return_mean = evaluation.return_mean
+        return evaluation
+
+    # ------------------------------------------------------------------------------------------- keeping
+
+    def save(self) -> Path:
+        """Writes a checkpoint that training continues from; returns its directory."""
+        if self.progress is None:
+            self.advance()
+        while self.progress.snapshot is None:
+            self.advance()
+        tree = {"topology": self.progress.snapshot(), "trainer": self._state()}
+        run = self._open_run()
+        updates = int(tree["topology"]["meters"]["updates"])
+        path = checkpoint.save(run.checkpoints / f"{updates:09d}", tree, meta=self._meta())
+        checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
+        self._saved_at = updates
+        return path
+
+    def restore(self, path: str | Path) -> None:
+        """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
+        self._stop_driver()
+        run = Run.open(path, self.config.run.runs)
+        directory = run.checkpoint or checkpoint.newest_valid(run.checkpoints)
+        tree, meta = checkpoint.load(directory)
+        if meta.get("system") != self.config.system:
+            raise config.ConfigError(f"{directory} was made by the system {meta.get('system')!r}, this is {self.config.system!r}")
+        self._snapshot = tree["topology"]
+        self.returns.restore(tree["trainer"]["returns"])
+        updates = int(self._snapshot["meters"]["updates"])
+        self._saved_at = self._evaluated_at = updates
+        self._began = time.perf_counter() - float(tree["trainer"]["seconds"])
+        self._meter = Meter(self.config.topology)
+        self.progress, self.stopped_because = None, None
+
+    def continue_run(self, run: Run) -> None:
+        """Goes on writing into that run's directory."""
+        self._run = run
+        run.lock()
+        run.attach_log()
+
+    def _state(self) -> PyTree:
+        return {"returns": self.returns.snapshot(), "seconds": self.seconds}
+
+    def _meta(self) -> dict[str, Any]:
+        return {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
+
+    def _open_run(self) -> Run:
+        if self._run is None:
+            options = self.config.run
+            self._run = Run.create(options.runs, options.run, self.config.to_dict(), config.command(self.config))
+            self._run.attach_log()
+        if self.config.run.tensorboard and self._board is None:
+            self._board = TensorBoard(self._run.path)
+        return self._run
+
+    # ------------------------------------------------------------------------------------------- telling
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    @property
+    def return_mean(self) -> float | None:
+        return self.returns.mean
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the network: what is learned by gradient."""
+        import jax
+
+        params = jax.eval_shape(self.agent.init, jax.random.key(0)).params
+        return sum(x.size for x in jax.tree.leaves(params["network"] if "network" in params else params))
+
+    @property
+    def run(self) -> Run:
+        return self._open_run()
+
+    def row(self) -> Row:
+        """How it stands, for the display and the metrics."""
+        progress, meter = self.progress, self._meter
+        total = self.config.run.total_steps
+        rate = meter.recent.env_steps_per_s
+        return Row(
+            seconds=self.seconds,
+            env_steps=progress.env_steps,
+            total_steps=total,
+            trained_steps=progress.trained_steps,
+            updates=progress.updates,
+            episodes=progress.episodes,
+            return_mean=self.return_mean,
+            eval_return_mean=self.eval_return_mean,
+            env_steps_per_s=rate,
+            updates_per_s=meter.recent.updates_per_s,
+            policy_lag_mean=meter.recent.lag_mean,
+            learner_idle=meter.recent.learner_idle,
+            phases=meter.recent.phases,
+            losses=progress.report,
+            eta_seconds=max(0, total - progress.env_steps) / rate if rate else None,
+        )
+
+    def _log(self, now: float) -> None:
+        self._logged = now
+        row = self.row()
+        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "losses")}
+        values |= {f"time/{name}": share for name, share in row.phases.items()} | row.losses
+        values |= {"rss_mb": resident_mb()}
+        self._open_run().write_metrics(values)
+        if self._board is not None:
+            self._board.write(values, step=row.env_steps)
+        self._display.update(row)
+
+    def metrics(self) -> dict[str, Any]:
+        """The numbers of `rookery train --json`."""
+        p = self.progress
+        return {
+            "run": str(self._run.path) if self._run else None,
+            "system": self.config.system,
+            "env": self.config.env_name,
+            "seed": self.config.run.seed,
+            "env_steps": p.env_steps,
+            "trained_steps": p.trained_steps,
+            "updates": p.updates,
+            "episodes": p.episodes,
+            "return_mean": self.return_mean,
+            "eval_return_mean": self.eval_return_mean,
+            "seconds": round(self.seconds, 3),
+            "env_steps_per_s": round(p.env_steps / self.seconds, 1),
+            "seconds_to_target": self.seconds_to_target,
+            "learner_idle": round(self._meter.total.learner_idle, 4),
+            "policy_lag_mean": round(self._meter.total.lag_mean, 3),
+            "policy_lag_max": self._meter.total.lag_max,
+            "parameters": self.num_parameters,
+            "stopped_because": self.stopped_because,
+        }
+
+    def policy(self) -> Any:
+        """The newest policy: `action, memory = policy(observation, memory)`."""
+        import jax
+        import numpy as np
+
+        from rookery.workers.policy import Policy
+
+        return Policy(self.agent, self.spec, jax.tree.map(np.array, self.progress.params))
+
+    def finish(self, status: str = "done", *, save: bool = True, evaluate: bool = True) -> Result:
+        """Saves, evaluates, writes the result and closes."""
+        if save:
+            self.save()
+        self._log(self.seconds)
+        trained = self.metrics()  # before the evaluation: it is not part of the training time
+        if evaluate and self.config.run.eval_episodes:
+            self.evaluate()
+            trained["eval_return_mean"] = self.eval_return_mean
+        self._open_run().write_result(status, trained)
+        result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy())
+        self.close()
+        return result
+
+    def fail(self, reason: str) -> None:
+        """Says in the run's directory how it ended; the last checkpoint stays as it is."""
+        self.stopped_because = reason
+        if self._run is not None:
+            self._run.write_result("failed", {"reason": reason} | (self.metrics() if self.progress else {}))
+
+    def newest_checkpoint(self) -> Path | None:
+        return checkpoint.newest(self._run.checkpoints)[0] if self._run else None
+
+    def sentence(self) -> str:
+        """The bottleneck, and what to change."""
+        topology = self.config.topology
+        return bottleneck(
+            self.row(), cores=startup.available_cores(), collectors=topology.collectors,
+            num_envs=topology.num_envs, topology=type(topology).__name__,
+        )  # fmt: skip
+
+    def start_display(self) -> None:
+        run = self._open_run()
+        facts = ", ".join(f"{value} {name}" if value[0].isdigit() else f"{name} {value}" for name, value in self.graph.facts.items())
+        self._display.start(
+            run=run.name, path=str(run.path), system=self.config.system, env=self.config.env_name,
+            parameters=self.num_parameters, facts=facts,
+        )  # fmt: skip
+
+    def stop_display(self) -> None:
+        self._display.stop()
+
+    def close(self) -> None:
+        """Ends every worker and lets go of the run's files."""
+        self._stop_driver()
+        self._evaluator.close()
+        if self._board is not None:
+            self._board.close()
+        if self._run is not None:
+            self._run.close()
+
+    def _stop_driver(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+        if self._runtime is not None:
+            self._runtime.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _evaluation_pool(self) -> EnvPool:
+        return envs.make(self.config.env, self.config.run.eval_episodes, **self.config.env_options)

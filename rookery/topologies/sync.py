@@ -1,0 +1,69 @@
+"""Sync: collect a whole batch, learn from it, go on. Nobody acts with old parameters.
+
+              parameters (all collectors, before the next rollout)
+        ┌──────────────────────────────────────────────────┐
+        ▼                                                  │
+    collector × C ──rollout [T, B/C]──▶ queue (1 batch) ──batch [T, B]──▶ learner
+
+Everyone waits for the slowest: first all collectors, then the learner. Rollouts are placed by collector, not by arrival,
+and random numbers are keyed by counters, so a run is bit-reproducible for a given seed, core count and set of XLA flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rookery.data.queue import Queue
+from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges
+from rookery.types import Agent, PyTree, Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync:
+    """Whole batch, then update."""
+
+    overlaps: ClassVar[bool] = False
+    num_envs: int = 8
+    """Environments in all."""
+    collectors: int = 1
+    groups: int = 1
+    """Groups of environments per collector: one steps while the next is decided on."""
+
+    def max_lag(self) -> int:
+        return 0
+
+    def graph(self, agent: Agent, spec: Spec) -> Graph:
+        each = envs_each(self.num_envs, self.collectors, self.groups)
+        steps = self.num_envs * agent.needs.rollout_length
+        return Graph(
+            nodes={"environment": self.num_envs, "collector": self.collectors, "learner": 1},
+            edges=loop_edges(agent, spec, envs_per_collector=each, parts=self.collectors, when_full="collectors wait"),
+            facts={"steps per update": f"{steps:,}", "policy lag": "0"},
+        )
+
+    def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
+        each = envs_each(self.num_envs, self.collectors, self.groups)
+        meters = Meters.continued(snapshot)
+        crew = Crew(job, collectors=self.collectors, envs_per_collector=each, groups=self.groups, snapshot=snapshot)
+        queue = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount)
+        try:
+            while True:
+                parts = [queue.claim() for _ in crew.collectors]
+                rollouts = [c.call("collect", part.rollout) for c, part in zip(crew.collectors, parts)]
+                for part, rollout in zip(parts, rollouts):
+                    while not crew.done(rollout, TICK_SECONDS):
+                        yield meters.progress(crew, snapshot=None)
+                    meters.collected(rollout.result())
+                    queue.commit(part)
+                batch = queue.take()
+                learned = crew.learner.call("learn", batch.batch)
+                while not crew.done(learned, TICK_SECONDS):
+                    yield meters.progress(crew, snapshot=None)
+                queue.release(batch.slot)
+                meters.learned(learned.result())
+                crew.publish(learned.result(), meters)
+                yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, queue))
+        finally:
+            crew.close()

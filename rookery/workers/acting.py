@@ -1,0 +1,45 @@
+"""Acting, as collectors, evaluators and loaded policies all do it: one jitted call per step, and what it is shown."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rookery.types import Agent, Array, Decision, PyTree
+
+
+@functools.lru_cache(maxsize=16)
+def compiled_step(agent: Agent) -> Callable[..., tuple[PyTree, Decision]]:
+    """(params, observation, memory, first, explore, key, counter) -> memory before the observation, Decision.
+
+    Compiled once per process and agent, so that many collectors share it. Memory is reset where `first`.
+    """
+
+    def step(
+        params: PyTree, observation: PyTree, memory: PyTree, first: Array, explore: PyTree, key: Any, counter: Array
+    ) -> tuple[PyTree, Decision]:
+        fresh = agent.memory(first.shape[0])
+        memory = jax.tree.map(lambda new, old: jnp.where(column(first, old), new, old), fresh, memory)
+        return memory, agent.act(params, observation, memory, jax.random.fold_in(key, counter), explore)
+
+    return jax.jit(step)
+
+
+def with_previous(observation: PyTree, action: PyTree, reward: np.ndarray, first: np.ndarray) -> PyTree:
+    """The observation that an agent with `needs.previous` sees; a new episode has neither action nor reward behind it."""
+    seen = ~first
+    return {
+        "observation": observation,
+        "previous_action": jax.tree.map(lambda x: (x * column(seen, x)).astype(x.dtype), action),
+        "previous_reward": reward * seen,
+    }
+
+
+def column(flags: Array, like: Array) -> Array:
+    """[B] -> [B, 1, ...], to broadcast against `like` [B, ...]."""
+    return flags.reshape(flags.shape + (1,) * (like.ndim - 1))

@@ -1,0 +1,67 @@
+"""The Evaluator: plays whole episodes with the greedy policy on environments of its own.
+
+Each environment plays one episode, the first, so that short episodes are not counted more often than long ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from rookery.types import Agent, EnvPool, PyTree, TimeStep
+from rookery.workers.policy import Policy
+
+
+class Evaluation(NamedTuple):
+    returns: list[float]  # one per episode
+    lengths: list[int]
+    seconds: float
+    cut: int  # episodes that were still running at the limit of steps
+
+    @property
+    def return_mean(self) -> float:
+        return float(np.mean(self.returns))
+
+
+class Evaluator:
+    def __init__(self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, max_steps: int = 27_000) -> None:
+        """max_steps: per episode; 27,000 agent steps are Atari's 108,000 frames."""
+        self._agent, self._make_pool, self._seed, self._max_steps = agent, make_pool, seed, max_steps
+        self._pool: EnvPool | None = None  # made when first needed, then kept: a second evaluation starts at once
+
+    def evaluate(self, params: PyTree) -> Evaluation:
+        """Plays one greedy episode in each environment, always from the same seeds."""
+        begin = time.perf_counter()
+        if self._pool is None:
+            self._pool = self._make_pool()
+        pool = self._pool
+        policy = Policy(self._agent, pool.spec, params)
+        now, memory = pool.reset(self._seed), None
+        total, length = np.zeros(pool.num_envs), np.zeros(pool.num_envs, int)
+        running = np.ones(pool.num_envs, bool)
+        pool.take_episodes()
+        for _ in range(self._max_steps):
+            action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
+            now = _step(pool, action)
+            total += now.reward * running
+            length += running
+            for episode in pool.take_episodes():  # the pool knows when a game is over; a lost life is not the end
+                running[episode.env_id] = False
+            if not running.any():
+                break
+        return Evaluation(total.tolist(), length.tolist(), time.perf_counter() - begin, int(running.sum()))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+
+def _step(pool: EnvPool, action: PyTree) -> TimeStep:
+    for group, part in enumerate(pool.groups):
+        pool.send(jax.tree.map(lambda x, p=part: x[p], action), group)
+    parts = [pool.recv(group) for group in range(len(pool.groups))]
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *xs: np.concatenate(xs), *parts)

@@ -1,0 +1,53 @@
+"""A trained policy as a function: `action, memory = policy(observation, memory)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from rookery import spaces
+from rookery.types import Agent, PyTree, Spec
+from rookery.workers.acting import compiled_step, with_previous
+
+
+class Policy:
+    """Acts for one environment (call it) or for many at once (`batch`). Greedy unless told to explore.
+
+    `params` is the tree of arrays that acting needs, normalisers included. `memory` is opaque: pass None at the start
+    of an episode and whatever came back at every later step.
+    """
+
+    def __init__(self, agent: Agent, spec: Spec, params: PyTree, *, seed: int = 0) -> None:
+        self.agent, self.spec, self.params = agent, spec, params
+        self._key, self._counter = jax.random.key(seed), 0
+        self._step = compiled_step(agent)
+
+    def __call__(
+        self, observation: PyTree, memory: PyTree = None, *, reward: float = 0.0, explore: float = 0.0
+    ) -> tuple[Any, PyTree]:
+        """One observation, as the environment gives it -> one action, as the environment takes it, and the memory.
+
+        reward: the last one received; only agents that look at their previous reward need it.
+        """
+        template = spaces.zeros(self.spec.observation, ())
+        one = jax.tree.map(lambda like, x: np.asarray(x, like.dtype).reshape((1, *like.shape)), template, observation)
+        first, rewards = np.array([memory is None]), np.array([reward], np.float32)
+        action, memory = self.batch(one, memory, first=first, reward=rewards, explore=explore)
+        return spaces.to_env(self.spec.action, jax.tree.map(lambda x: x[0], action)), memory
+
+    def batch(
+        self, observation: PyTree, memory: PyTree, *, first: np.ndarray, reward: np.ndarray, explore: float = 0.0
+    ) -> tuple[PyTree, PyTree]:
+        """Observations [B, ...] -> canonical actions [B, ...] and memory, which is reset where `first`."""
+        B = len(first)
+        inner, previous_action = memory or (self.agent.memory(B), spaces.zeros(self.spec.action, (B,)))
+        if self.agent.needs.previous:
+            observation = with_previous(observation, previous_action, reward, first)
+        strength = jax.tree.map(lambda x: np.asarray(x) * np.float32(explore), self.agent.explore(np.arange(B), B, 0))
+        counter = np.uint32(self._counter)
+        self._counter += 1
+        _, decision = self._step(self.params, observation, inner, first, strength, self._key, counter)
+        action = jax.tree.map(np.asarray, decision.action)
+        return action, (decision.memory, action)
