@@ -101,8 +101,7 @@ def train(args: list[str]) -> int:
     cfg, flags = parse_system("train", args)
     from rookery.run.trainer import Trainer
 
-    display = choose_display(flags["json"])
-    with Trainer.from_config(cfg, display=display, began=BEGAN) as trainer:
+    with Trainer.from_config(cfg, began=BEGAN) as trainer:
         return run_to_the_end(trainer, flags["json"])
 
 
@@ -117,7 +116,7 @@ def resume(args: list[str]) -> int:
     cfg, flags = parse_options("resume", args[1:], saved)
     from rookery.run.trainer import Trainer
 
-    with Trainer.from_config(cfg, display=choose_display(flags["json"]), began=BEGAN) as trainer:
+    with Trainer.from_config(cfg, began=BEGAN) as trainer:
         trainer.continue_run(run)
         trainer.restore(run.checkpoint or run.path)
         return run_to_the_end(trainer, flags["json"])
@@ -125,7 +124,7 @@ def resume(args: list[str]) -> int:
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
     """Trains until done, a signal or an error; whatever happens, the run says how it ended."""
-    from rookery.run.display import summary
+    from rookery.run.ending import summary
     from rookery.workers.learner import NonFinite
 
     received: list[int] = []
@@ -138,7 +137,7 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, note)
-    trainer.start_display()
+    trainer.show(json=as_json)
     try:
         for _ in trainer:
             pass
@@ -150,21 +149,11 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
     except Exception as error:
         trainer.fail(f"{type(error).__name__}: {error}")
         raise
-    finally:
-        trainer.stop_display()
     if as_json:
         print(json.dumps(result.metrics))
     else:
         summary(result, trainer.sentence())
     return 128 + received[0] if received else 0
-
-
-def choose_display(as_json: bool) -> Any:
-    from rookery.run.display import LiveDisplay, PlainDisplay, QuietDisplay
-
-    if as_json:
-        return QuietDisplay()
-    return LiveDisplay() if sys.stdout.isatty() else PlainDisplay()
 
 
 # ------------------------------------------------------------------------------------------------------ parsing

@@ -21,11 +21,12 @@ Report = dict[str, Any]  # name -> scalar array; flat, so that it can be logged 
 
 
 class Spec(NamedTuple):
-    """What an algorithm may know of an environment."""
+    """What an algorithm may know of an environment: the canonical spaces (see rookery/spaces.py)."""
 
     observation: gymnasium.Space
     action: gymnasium.Space
     id: str = ""
+    raw: tuple[gymnasium.Space, gymnasium.Space] | None = None  # the environment's own; None: they are canonical
 
 
 class TimeStep(NamedTuple):

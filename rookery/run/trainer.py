@@ -17,7 +17,8 @@ from typing import Any
 from rookery import envs
 from rookery.run import checkpoint, config, startup
 from rookery.run.directory import Run
-from rookery.run.display import QuietDisplay, Row, bottleneck
+from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
+from rookery.run.ending import bottleneck
 from rookery.run.meter import Meter, resident_mb
 from rookery.run.returns import ReturnWindow
 from rookery.run.tensorboard import TensorBoard
@@ -48,22 +49,21 @@ class Trainer:
         env_options: dict[str, Any] | None = None,
         topology: Any = None,
         torso: Any = None,
-        display: Any = None,
         began: float | None = None,
         **options: Any,
     ) -> None:
         """system: a name, or an algorithm (a dataclass with `build`); options: of algorithm, topology and run, by name."""
         startup.prepare()
-        self._setup(config.resolve(system, env=env, env_options=env_options, topology=topology, **options), torso, display, began)
+        self._setup(config.resolve(system, env=env, env_options=env_options, topology=topology, **options), torso, began)
 
     @classmethod
-    def from_config(cls, cfg: config.Config, *, torso: Any = None, display: Any = None, began: float | None = None) -> Trainer:
+    def from_config(cls, cfg: config.Config, *, torso: Any = None, began: float | None = None) -> Trainer:
         startup.prepare()
         trainer = cls.__new__(cls)
-        trainer._setup(cfg, torso, display, began)
+        trainer._setup(cfg, torso, began)
         return trainer
 
-    def _setup(self, cfg: config.Config, torso: Any, display: Any, began: float | None) -> None:
+    def _setup(self, cfg: config.Config, torso: Any, began: float | None) -> None:
         from rookery.workers.evaluator import Evaluator
 
         self.config = cfg
@@ -72,7 +72,7 @@ class Trainer:
         config.check(cfg, self.agent)
         self.graph = cfg.topology.graph(self.agent, self.spec)
         self._began = time.perf_counter() if began is None else began
-        self._display = display or QuietDisplay()
+        self._display: Display = QuietDisplay()
         self._driver: Iterator | None = None
         self._runtime: Any = None
         self._snapshot: PyTree | None = None
@@ -97,8 +97,7 @@ class Trainer:
         progress = next(self._driver)
         self.progress = progress
         now = self.seconds
-        for episode in progress.finished:
-            self.returns.add(episode.total_reward, seconds=now)
+        self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self._meter.add(now, progress)
         self._schedule(progress)
         if now - self._logged >= LOG_SECONDS:
@@ -201,7 +200,7 @@ class Trainer:
             self._run = Run.create(options.runs, options.run, self.config.to_dict(), config.command(self.config))
             self._run.attach_log()
         if self.config.run.tensorboard and self._board is None:
-            self._board = TensorBoard(self._run.path)
+            self._board = TensorBoard(self._run.path / "tensorboard")
         return self._run
 
     # ------------------------------------------------------------------------------------------- telling
@@ -212,7 +211,7 @@ class Trainer:
 
     @property
     def return_mean(self) -> float | None:
-        return self.returns.mean
+        return self.returns.return_mean
 
     @property
     def num_parameters(self) -> int:
@@ -257,7 +256,7 @@ class Trainer:
         values |= {"rss_mb": resident_mb()}
         self._open_run().write_metrics(values)
         if self._board is not None:
-            self._board.write(values, step=row.env_steps)
+            self._board.write(values, row.env_steps)
         self._display.update(row)
 
     def metrics(self) -> dict[str, Any]:
@@ -324,19 +323,19 @@ class Trainer:
             num_envs=topology.num_envs, topology=type(topology).__name__,
         )  # fmt: skip
 
-    def start_display(self) -> None:
+    def show(self, *, json: bool = False) -> None:
+        """Draws the progress from now on: live in a terminal, else as lines; nothing with `json`."""
         run = self._open_run()
-        facts = ", ".join(f"{value} {name}" if value[0].isdigit() else f"{name} {value}" for name, value in self.graph.facts.items())
-        self._display.start(
-            run=run.name, path=str(run.path), system=self.config.system, env=self.config.env_name,
-            parameters=self.num_parameters, facts=facts,
+        header = Header(
+            name=run.name, system=self.config.system, env=self.config.env_name, path=run.path,
+            num_params=self.num_parameters,
         )  # fmt: skip
-
-    def stop_display(self) -> None:
-        self._display.stop()
+        self._display = open_display(header, json=json)
+        self._display.message("  ".join(f"{name}: {value}" for name, value in self.graph.facts.items()))
 
     def close(self) -> None:
         """Ends every worker and lets go of the run's files."""
+        self._display.close()
         self._stop_driver()
         self._evaluator.close()
         if self._board is not None:
