@@ -187,6 +187,9 @@ def test_learn_is_apply_of_gradients_where_there_are_gradients(name: str) -> Non
     expected = world.learn(world.state, world.batch, jax.random.key(2)).state
     for new, old in zip(jax.tree.leaves(state), jax.tree.leaves(expected)):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+    again = jax.jit(agent.apply)(state, found)  # both refresh their target every second update
+    for first, second, params in zip(*(jax.tree.leaves(tree) for tree in (state.slow, again.slow, again.params))):
+        assert np.array_equal(second, params) and not np.array_equal(first, params)
 
 
 # ------------------------------------------------------------------------------------------------ what is special
