@@ -124,7 +124,7 @@ class PlainDisplay:
         try:
             print(_encodable(text, self._stream.encoding), file=self._stream, flush=True)
         except (OSError, ValueError):  # the reader went away (`| head`); the run goes on
-            with contextlib.suppress(OSError, ValueError):  # else the interpreter complains when it flushes at exit
+            with contextlib.suppress(OSError, ValueError):  # nor does whatever else is printed fail
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, self._stream.fileno())
                 os.close(null)
@@ -223,7 +223,7 @@ def draw(header: Header, row: Row, history: Sequence[float], console: Console) -
     ]
     if len(path) > inner - 2:  # the end of a path tells more than its beginning
         path = "..." + path[5 - inner :]
-    title = Text(_encodable(dot.join(parts), console.encoding)[: inner - 2], style="bold")
+    title = Text(_encodable(dot.join(parts), console.encoding), style="bold")
     return Panel(
         Group(*lines), title=title, title_align="left", subtitle=Text(path, style="dim"), subtitle_align="left",
         width=width, border_style="blue", padding=(0, 1),

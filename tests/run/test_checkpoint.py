@@ -149,6 +149,12 @@ def test_the_newest_whole_one_is_taken_and_the_skipped_are_explained(tmp_path):
     assert newest(tmp_path / "none") == (None, [])
 
 
+def test_the_order_is_that_of_the_numbers_not_of_the_letters_or_the_clock(tmp_path):
+    for name in ("step-1000", "update-9", "200", "update-10"):
+        save(tmp_path / name, name, meta={})
+    assert [path.name for path in checkpoint.listed(tmp_path)] == ["step-1000", "200", "update-10", "update-9"]
+
+
 def test_prune_never_gives_up_the_last_good_one_for_a_damaged_one(tmp_path):
     for updates in range(5):
         save(path_of(tmp_path, updates), {"x": np.arange(9)}, meta={})

@@ -169,6 +169,7 @@ display._period = 0
 for step in range(20_000):
     display.update(Row(seconds=1.0, env_steps=step))
 display.close()
+print("what comes after must not fail either", flush=True)
 print("finished", file=sys.stderr)
 """
 
