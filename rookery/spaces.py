@@ -154,6 +154,13 @@ def nbytes(space: Space) -> int:
     return sum(_array_spec(leaf).nbytes for _, _, leaf in leaves(space))
 
 
+def spec_of(observation: Space, action: Space, id: str) -> Spec:
+    """The Spec of an environment with these spaces of its own."""
+    check(observation, "observation")
+    check(action, "action")
+    return Spec(canonical(observation), canonical(action), id, raw=(observation, action))
+
+
 def with_previous(spec: Spec) -> Spec:
     """The spec seen by agents that are told their previous action and reward.
 

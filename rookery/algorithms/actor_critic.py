@@ -77,7 +77,7 @@ def build(
         leaves, structure = jax.tree.flatten(observation)
         for i, moments in zip(normalised, params["observation"]):
             leaves[i] = ops.moments.normalise(moments, leaves[i])
-        return structure.unflatten(leaves)
+        return jax.tree.unflatten(structure, leaves)
 
     def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: Array) -> Decision:
         out, memory = network.step(params["network"], observe(params, observation), memory)

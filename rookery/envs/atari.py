@@ -24,7 +24,7 @@ import numpy as np
 
 from rookery import spaces
 from rookery.envs.pool import LetterBox, Tally, derive_seed, env_ids, read_options, split
-from rookery.types import Array, Episode, PyTree, Spec, TimeStep
+from rookery.types import Array, Episode, PyTree, TimeStep
 
 if TYPE_CHECKING:
     from ale_py.vector_env import AtariVectorEnv
@@ -92,7 +92,7 @@ class AtariPool:
             for ids in self._ids
         ]
         env = self._envs[0]
-        self.spec = Spec(env.single_observation_space, spaces.canonical(env.single_action_space), id)
+        self.spec = spaces.spec_of(env.single_observation_space, env.single_action_space, id)
         self._encode = [spaces.action_encoder(env.single_action_space, len(ids)) for ids in self._ids]
         self._box, self._tally = LetterBox(groups), Tally(self.groups)
         self._ended = [np.zeros(len(ids), bool) for ids in self._ids]

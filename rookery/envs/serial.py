@@ -19,7 +19,7 @@ from gymnasium import spaces as gs
 
 from rookery import spaces
 from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, join, not_finite, split
-from rookery.types import Episode, PyTree, Spec, TimeStep
+from rookery.types import Episode, PyTree, TimeStep
 
 
 class SerialPool:
@@ -42,7 +42,7 @@ class SerialPool:
         self._observation, self._action = self._envs[0].observation_space, self._envs[0].action_space
         spaces.check(self._observation, "observation")
         spaces.check(self._action, "action")
-        self.spec = Spec(spaces.canonical(self._observation), spaces.canonical(self._action), id)
+        self.spec = spaces.spec_of(self._observation, self._action, id)
         self._encode = [spaces.action_encoder(self._action, g.stop - g.start) for g in self.groups]
         self._box, self._tally = LetterBox(groups), Tally(self.groups)
         self._answers = [(_Answer(self._observation, g), _Answer(self._observation, g)) for g in self.groups]

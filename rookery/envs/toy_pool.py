@@ -9,7 +9,7 @@ import numpy as np
 from rookery import spaces
 from rookery.envs.pool import LetterBox, Tally, check_seed, env_ids, join, read_options, split
 from rookery.envs.toys import TOYS, Draws, State, Toy
-from rookery.types import Episode, PyTree, Spec, TimeStep
+from rookery.types import Episode, PyTree, TimeStep
 
 
 class ToyPool:
@@ -20,7 +20,7 @@ class ToyPool:
     def __init__(self, id: str, num_envs: int, *, seed: int = 0, groups: int = 1, **options: Any) -> None:
         self.toy: Toy = read_options(TOYS[id], id, options)
         self.id, self.num_envs, self.groups, self._seed = id, num_envs, split(num_envs, groups), seed
-        self.spec = Spec(spaces.canonical(self.toy.observation), spaces.canonical(self.toy.action), id)
+        self.spec = spaces.spec_of(self.toy.observation, self.toy.action, id)
         self._ids = [env_ids(group) for group in self.groups]
         self._encode = [spaces.action_encoder(self.toy.action, len(ids)) for ids in self._ids]
         self._box, self._tally = LetterBox(groups), Tally(self.groups)

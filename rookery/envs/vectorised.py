@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery import spaces
 from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, join, not_finite, split
-from rookery.types import Array, Episode, PyTree, Spec, TimeStep
+from rookery.types import Array, Episode, PyTree, TimeStep
 
 
 class WrongAutoreset(ValueError):
@@ -52,7 +52,7 @@ class VectorisedPool:
         self._observation, self._action = self._envs[0].single_observation_space, self._envs[0].single_action_space
         spaces.check(self._observation, "observation")
         spaces.check(self._action, "action")
-        self.spec = Spec(spaces.canonical(self._observation), spaces.canonical(self._action), id)
+        self.spec = spaces.spec_of(self._observation, self._action, id)
         self._ids = [env_ids(group) for group in self.groups]
         self._decode = spaces.observation_decoder(self._observation)
         self._encode = [spaces.action_encoder(self._action, len(ids)) for ids in self._ids]

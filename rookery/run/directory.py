@@ -87,7 +87,7 @@ class Run:
         """A new directory below `root`, locked for writing. `config` names its `system` and `env`."""
         root = Path(root)
         if name is not None and not _NAME.fullmatch(name):
-            raise RunError(f"run name {name!r}: use letters, digits and . _ - only; --runs-dir sets the place")
+            raise RunError(f"run name {name!r}: use letters, digits and . _ - only; --runs sets the place")
         try:
             root.mkdir(parents=True, exist_ok=True)
             path = _claim(root, config) if name is None else root / name
@@ -98,7 +98,7 @@ class Run:
                 if any((path / file).exists() for file in (CONFIG, METRICS, CHECKPOINTS)):
                     raise RunError(
                         f"{path} already holds a run. Continue it with `rookery resume {path.name}`, choose another "
-                        "--name, or remove the directory."
+                        "--run, or remove the directory."
                     )
                 write_json(path / CONFIG, {
                     "format": FORMAT, "created": datetime.now(UTC).isoformat(timespec="seconds"), "command": command,
@@ -110,7 +110,7 @@ class Run:
                 raise
         except OSError as error:
             raise RunError(
-                f"cannot make a run in {root}: {error.strerror or error}. Choose a writable place with --runs-dir."
+                f"cannot make a run in {root}: {error.strerror or error}. Choose a writable place with --runs."
             ) from error
         return run
 
@@ -248,7 +248,7 @@ def _claim(root: Path, config: Mapping[str, Any]) -> Path:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             return path
-    raise RunError(f"{root}/{base} and 9,999 like it exist. Give a --name.")
+    raise RunError(f"{root}/{base} and 9,999 like it exist. Give a --run.")
 
 
 def _runs(root: Path) -> list[Path]:
@@ -295,7 +295,7 @@ def _remedy(holder: str) -> str:
     pid = holder.removeprefix("process ")
     if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
         return "That process is gone, but one that it started still runs: end it first."
-    return f"Wait until it ends, stop it with `kill {pid}`, or choose another --name."
+    return f"Wait until it ends, stop it with `kill {pid}`, or choose another --run."
 
 
 def _some(names: list[str]) -> str:

@@ -127,7 +127,7 @@ def summary(outcome: Outcome, width: int = 80) -> str:
         checkpoint = Path(outcome.checkpoint)
         inside = checkpoint.is_relative_to(outcome.path)
         rows.append(("policy", str(checkpoint.relative_to(outcome.path) if inside else checkpoint)))
-        rows.append(("evaluate", f"rookery evaluate {outcome.name}"))
+        rows.append(("evaluate", f"rookery eval {outcome.name}"))
         rows.append(("go on", f"rookery resume {outcome.name}"))
     else:
         rows.append(("policy", "no checkpoint was written"))

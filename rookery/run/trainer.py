@@ -18,7 +18,7 @@ from rookery import envs
 from rookery.run import checkpoint, config, startup
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
-from rookery.run.ending import bottleneck
+from rookery.run.ending import Outcome, bottleneck
 from rookery.run.meter import Meter, resident_mb
 from rookery.run.returns import ReturnWindow
 from rookery.run.tensorboard import TensorBoard
@@ -73,7 +73,7 @@ class Trainer:
         self.graph = cfg.topology.graph(self.agent, self.spec)
         self._began = time.perf_counter() if began is None else began
         self._display: Display = QuietDisplay()
-        self._driver: Iterator | None = None
+        self._driver: Any = None  # the topology's generator
         self._runtime: Any = None
         self._snapshot: PyTree | None = None
         self._run: Run | None = None
@@ -93,7 +93,6 @@ class Trainer:
         """One step of the topology: at least one update, or a sign of life after half a second."""
         if self._driver is None:
             self._start()
-        assert self._driver is not None
         progress = next(self._driver)
         self.progress = progress
         now = self.seconds
@@ -161,7 +160,7 @@ class Trainer:
         tree = {"topology": self.progress.snapshot(), "trainer": self._state()}
         run = self._open_run()
         updates = int(tree["topology"]["meters"]["updates"])
-        path = checkpoint.save(run.checkpoints / f"{updates:09d}", tree, meta=self._meta())
+        path = checkpoint.save(checkpoint.path_of(run.checkpoints, updates), tree, meta=self._meta())
         checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
         self._saved_at = updates
         return path
@@ -170,10 +169,10 @@ class Trainer:
         """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
         self._stop_driver()
         run = Run.open(path, self.config.run.runs)
-        directory = run.checkpoint or checkpoint.newest_valid(run.checkpoints)
+        directory = run.checkpoint or newest_checkpoint(run)
         tree, meta = checkpoint.load(directory)
         if meta.get("system") != self.config.system:
-            raise config.ConfigError(f"{directory} was made by the system {meta.get('system')!r}, this is {self.config.system!r}")
+            raise config.ConfigError(f"{directory} was made by {meta.get('system')!r}, not by {self.config.system!r}")
         self._snapshot = tree["topology"]
         self.returns.restore(tree["trainer"]["returns"])
         updates = int(self._snapshot["meters"]["updates"])
@@ -219,7 +218,7 @@ class Trainer:
         import jax
 
         params = jax.eval_shape(self.agent.init, jax.random.key(0)).params
-        return sum(x.size for x in jax.tree.leaves(params["network"] if "network" in params else params))
+        return sum(x.size for x in jax.tree.leaves(params.get("network", params) if isinstance(params, dict) else params))
 
     @property
     def run(self) -> Run:
@@ -312,15 +311,24 @@ class Trainer:
         if self._run is not None:
             self._run.write_result("failed", {"reason": reason} | (self.metrics() if self.progress else {}))
 
-    def newest_checkpoint(self) -> Path | None:
-        return checkpoint.newest(self._run.checkpoints)[0] if self._run else None
+    def last_good(self) -> str:
+        """A sentence on the checkpoint that is left."""
+        path = checkpoint.newest(self.run.checkpoints)[0]
+        return f"Last good checkpoint: {path}." if path else "There was no checkpoint yet."
 
-    def sentence(self) -> str:
-        """The bottleneck, and what to change."""
-        topology = self.config.topology
-        return bottleneck(
+    def outcome(self, result: Result) -> Outcome:
+        """How it went, what held it back and what to change, for the last words of a run."""
+        topology, options, m = self.config.topology, self.config.run, result.metrics
+        sentence = bottleneck(
             self.row(), cores=startup.available_cores(), collectors=topology.collectors,
             num_envs=topology.num_envs, topology=type(topology).__name__,
+        )  # fmt: skip
+        names = ("seconds", "env_steps", "updates", "episodes", "env_steps_per_s", "return_mean", "eval_return_mean")
+        return Outcome(
+            status=result.status, name=self.run.name, path=result.run, reason=result.reason, bottleneck=sentence,
+            target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
+            seconds_to_target=self.seconds_to_target, checkpoint=checkpoint.newest(self.run.checkpoints)[0],
+            **{name: m[name] for name in names},
         )  # fmt: skip
 
     def show(self, *, json: bool = False) -> None:
@@ -358,3 +366,12 @@ class Trainer:
 
     def _evaluation_pool(self) -> EnvPool:
         return envs.make(self.config.env, self.config.run.eval_episodes, **self.config.env_options)
+
+
+def newest_checkpoint(run: Run) -> Path:
+    """The newest valid checkpoint of a run; an error that lists what was skipped if there is none."""
+    path, skipped = checkpoint.newest(run.checkpoints)
+    if path is None:
+        why = "; ".join(f"{p.name}: {reason}" for p, reason in skipped) or "none was written yet"
+        raise checkpoint.CheckpointError(f"{run.path} has no valid checkpoint ({why})")
+    return path

@@ -24,7 +24,7 @@ class ES:
     learning_rate: float = 0.1
     noise_seed: int = 123
 
-    def build(self, spec: Spec) -> Agent:
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
         assert isinstance(spec.action, gymnasium.spaces.Discrete)
         shape = (int(np.prod(spec.observation.shape or ())), int(spec.action.n))
 

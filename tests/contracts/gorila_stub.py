@@ -24,7 +24,7 @@ class DQN:
     gamma: float = 0.99
     target_period: int = 2
 
-    def build(self, spec: Spec) -> Agent:
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
         assert isinstance(spec.action, gymnasium.spaces.Discrete)
         num_inputs, num_actions = int(np.prod(spec.observation.shape or ())), int(spec.action.n)
         optimizer = optax.adam(1e-2)

@@ -23,7 +23,7 @@ class League:
     learners: tuple[str, ...] = ("main", "exploiter")  # the others are frozen
     gamma: float = 0.99
 
-    def build(self, spec: Spec) -> Agent:
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
         return combine({name: PPO(gamma=-self.gamma).build(spec) for name in self.names}, self.learners)
 
 

@@ -27,7 +27,7 @@ class MuZero:
     num_sampled_moves: int = 4
     width: int = 6
 
-    def build(self, spec: Spec) -> Agent:
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
         assert isinstance(spec.action, gymnasium.spaces.Discrete)
         assert isinstance(spec.observation, gymnasium.spaces.Dict)
         num_inputs, num_actions = int(np.prod(spec.observation["board"].shape or ())), int(spec.action.n)

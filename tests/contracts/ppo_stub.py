@@ -26,7 +26,7 @@ class PPO:
     num_minibatches: int = 2
     learning_rate: float = 1e-2
 
-    def build(self, spec: Spec) -> Agent:
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
         assert isinstance(spec.action, gymnasium.spaces.Discrete)
         num_inputs, num_actions = int(np.prod(spec.observation.shape or ())), int(spec.action.n)
 

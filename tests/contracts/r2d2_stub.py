@@ -25,7 +25,7 @@ class R2D2:
     target_period: int = 2
     width: int = 5
 
-    def build(self, spec: Spec) -> Agent:
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
         assert isinstance(spec.action, gymnasium.spaces.Discrete)
         num_actions = int(spec.action.n)
         num_inputs = int(np.prod(spec.observation.shape or ())) + num_actions + 1

@@ -70,7 +70,7 @@ def test_a_name_that_is_no_name_is_refused(tmp_path, name):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="--runs-dir"):
+    with pytest.raises(RunError, match="--runs"):
         make(tmp_path / "file" / "runs")
 
 

@@ -64,7 +64,7 @@ OUTCOME = Outcome(
 def test_the_summary_tells_what_was_reached_and_what_to_type_next():
     text = summary(OUTCOME)
     for part in ("Done in 72 s: 200,000 steps (2,777/s)", "487.3   mean of the last 100 training episodes", "500.0",
-                 "475.0   reached after 58 s", " checkpoints/update-0000001562\n", "rookery evaluate impala-1\n",
+                 "475.0   reached after 58 s", " checkpoints/update-0000001562\n", "rookery eval impala-1\n",
                  "rookery resume impala-1"):  # fmt: skip
         assert part in text, part
     assert max(map(len, text.splitlines())) <= 80 and len(text.splitlines()) <= 12
