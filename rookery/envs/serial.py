@@ -85,18 +85,17 @@ class SerialPool:
                 self._step(env, spaces.take(action, todo[-1]), answer)
             todo.pop()
         self._check_finite(group, answer, action)
-        self._tally.add(group, answer.step.reward)
-        self._tally.end(group, answer.step.terminated | answer.step.truncated)
+        self._tally.add(group, answer.step.reward, answer.step.terminated | answer.step.truncated)
         self._box.clear(group)
         return answer.step
 
     def rebuild(self, env_id: int) -> None:
+        self._tally.abort(env_id)
         with suppress(Exception):  # it may be broken: that is why it is replaced
             self._envs[env_id].close()
         self._incarnation[env_id] += 1
         self._reseed[env_id] = derive_seed(self._seed, env_id, self._incarnation[env_id])
         self._ended[env_id] = True
-        self._tally.abort(env_id)
         self._envs[env_id] = self._make()
 
     def take_episodes(self) -> list[Episode]:
@@ -195,7 +194,7 @@ class SerialPool:
                 array = array - leaf.start
                 if (array < 0).any() or (array >= leaf.limit).any():
                     raise EnvironmentFailed(f"{self._place(env)}: {name} = {value} is outside its space", env)
-            leaf.buffer[env - answer.start] = array
+            leaf.buffer[env - answer.start] = spaces.saturate(leaf.space, array) if leaf.narrowed else array
 
     def _check_finite(self, group: int, answer: _Answer, action: PyTree) -> None:
         for name, buffer in answer.floats:
@@ -215,7 +214,9 @@ class _Leaf:
     path: str
     keys: tuple[Any, ...]  # how to reach it in an observation
     shape: tuple[int, ...]
+    space: gs.Space
     declared: np.dtype[Any]
+    narrowed: bool  # 64-bit integers, stored in 32
     start: Any
     limit: Any  # of Discrete and MultiDiscrete, else None
     buffer: np.ndarray  # [B, *shape]
@@ -235,7 +236,7 @@ class _Answer:
 
     def flag(self, env: int, *, reward: Any, terminated: Any, truncated: Any, first: bool) -> None:
         row, step = env - self.start, self.step
-        step.reward[row], step.terminated[row], step.truncated[row] = reward, terminated, truncated
+        step.reward[row], step.terminated[row], step.truncated[row] = float(reward), terminated, truncated
         step.first[row] = first
 
 
@@ -244,4 +245,6 @@ def _leaf(path: str, keys: tuple[Any, ...], space: gs.Space, tree: PyTree) -> _L
         tree = tree[key]
     limit = space.n if isinstance(space, gs.Discrete) else space.nvec if isinstance(space, gs.MultiDiscrete) else None
     start = space.start if isinstance(space, (gs.Discrete, gs.MultiDiscrete)) else 0
-    return _Leaf(path, keys, tree.shape[1:], np.dtype(space.dtype), start, limit, tree)
+    declared = np.dtype(space.dtype)
+    narrowed = isinstance(space, gs.Box) and declared.kind in "iu" and declared != tree.dtype
+    return _Leaf(path, keys, tree.shape[1:], space, declared, narrowed, start, limit, tree)
