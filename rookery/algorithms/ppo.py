@@ -184,7 +184,7 @@ def shuffles(key: Array, epochs: int, columns: int) -> Array:
     keys = dict(zip(("order", "stride", "start"), jax.random.split(key, 3)))
     strides = np.array([a for a in range(1, columns + 1) if math.gcd(a, columns) == 1 and a * columns < 2**31], np.uint32)
     order = jnp.argsort(jax.random.bits(keys["order"], (columns,)))
-    stride = strides[jax.random.randint(keys["stride"], (epochs, 1), 0, len(strides))]
+    stride = jnp.asarray(strides)[jax.random.randint(keys["stride"], (epochs, 1), 0, len(strides))]
     start = jax.random.randint(keys["start"], (epochs, 1), 0, columns).astype(jnp.uint32)
     return order[(jnp.arange(columns, dtype=jnp.uint32) * stride + start) % columns]
 
