@@ -34,11 +34,11 @@ rookery: distributed reinforcement learning
 Every command takes --json: one JSON line at the end instead of the display.
 First steps:  rookery train impala --env CartPole-v1
 """
-BAD_CONFIG, ENV_FAILED, DIVERGED, BAD_CHECKPOINT, STORAGE = 2, 3, 4, 5, 6
+BAD_CONFIG, ENV_FAILED, DIVERGED = 2, 3, 4
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a command and leaves with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint."""
+    """Runs a command and leaves with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint, 6 disk."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
@@ -80,18 +80,14 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def status_of(error: Exception) -> int:
     """The exit status of an error that is the user's to mend; 1 for one that is ours."""
     from rookery.envs import EnvironmentFailed, UnknownEnvironment
-    from rookery.run.checkpoint import CheckpointError
     from rookery.run.config import ConfigError
-    from rookery.run.directory import RunError
+    from rookery.spaces import UnsupportedSpace
 
-    kinds: list[tuple[Any, int]] = [
-        ((ConfigError, UnknownEnvironment, systems.UnknownSystem, RunError), BAD_CONFIG),
-        (EnvironmentFailed, ENV_FAILED),
-        (CheckpointError, BAD_CHECKPOINT),
-    ]
-    if "rookery.workers.learner" in sys.modules:
-        kinds.append((sys.modules["rookery.workers.learner"].NonFinite, DIVERGED))
-    return next((status for kind, status in kinds if isinstance(error, kind)), 1)
+    if isinstance(error, (ConfigError, UnknownEnvironment, UnsupportedSpace, systems.UnknownSystem)):
+        return BAD_CONFIG
+    if isinstance(error, EnvironmentFailed):
+        return ENV_FAILED
+    return getattr(error, "exit_code", 1)
 
 
 # -------------------------------------------------------------------------------------------------------- train
@@ -101,8 +97,7 @@ def train(args: list[str]) -> int:
     cfg, flags = parse_system("train", args)
     from rookery.run.trainer import Trainer
 
-    display = choose_display(flags["json"])
-    with Trainer.from_config(cfg, display=display, began=BEGAN) as trainer:
+    with Trainer.from_config(cfg, began=BEGAN) as trainer:
         return run_to_the_end(trainer, flags["json"])
 
 
@@ -117,7 +112,7 @@ def resume(args: list[str]) -> int:
     cfg, flags = parse_options("resume", args[1:], saved)
     from rookery.run.trainer import Trainer
 
-    with Trainer.from_config(cfg, display=choose_display(flags["json"]), began=BEGAN) as trainer:
+    with Trainer.from_config(cfg, began=BEGAN) as trainer:
         trainer.continue_run(run)
         trainer.restore(run.checkpoint or run.path)
         return run_to_the_end(trainer, flags["json"])
@@ -125,7 +120,7 @@ def resume(args: list[str]) -> int:
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
     """Trains until done, a signal or an error; whatever happens, the run says how it ended."""
-    from rookery.run.display import summary
+    from rookery.run.ending import summary
     from rookery.workers.learner import NonFinite
 
     received: list[int] = []
@@ -138,33 +133,22 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, note)
-    trainer.start_display()
+    trainer.show(json=as_json)
     try:
         for _ in trainer:
             pass
         result = trainer.finish("stopped" if received else "done", evaluate=not received)
     except NonFinite as error:
         trainer.fail(str(error))
-        kept = trainer.newest_checkpoint()
-        fail(f"{error} Last good checkpoint: {kept or 'none yet'}.", DIVERGED)
+        fail(f"{error} {trainer.last_good()}", DIVERGED)
     except Exception as error:
         trainer.fail(f"{type(error).__name__}: {error}")
         raise
-    finally:
-        trainer.stop_display()
     if as_json:
         print(json.dumps(result.metrics))
     else:
-        summary(result, trainer.sentence())
+        print(summary(trainer.outcome(result)))
     return 128 + received[0] if received else 0
-
-
-def choose_display(as_json: bool) -> Any:
-    from rookery.run.display import LiveDisplay, PlainDisplay, QuietDisplay
-
-    if as_json:
-        return QuietDisplay()
-    return LiveDisplay() if sys.stdout.isatty() else PlainDisplay()
 
 
 # ------------------------------------------------------------------------------------------------------ parsing
@@ -204,7 +188,7 @@ def parse_options(command: str, args: list[str], base: Any) -> tuple[Any, dict[s
         fields.append((part, Annotated[type(value), flat], dataclasses.field(default=value)))
     options = dataclasses.make_dataclass("Options", fields, frozen=True, kw_only=True)
     options.__doc__ = f"{base.system} on {base.env_name}: {systems.SYSTEMS[base.system].summary}."
-    chosen = tyro.cli(options, args=args, prog=f"rookery {command} {base.system}")
+    chosen: Any = tyro.cli(options, args=args, prog=f"rookery {command} {base.system}")
     env_options = dict(base.env_options)
     for item in chosen.env_options:
         key, equals, value = item.partition("=")

@@ -21,11 +21,12 @@ Report = dict[str, Any]  # name -> scalar array; flat, so that it can be logged 
 
 
 class Spec(NamedTuple):
-    """What an algorithm may know of an environment."""
+    """What an algorithm may know of an environment: the canonical spaces (see rookery/spaces.py)."""
 
     observation: gymnasium.Space
     action: gymnasium.Space
     id: str = ""
+    raw: tuple[gymnasium.Space, gymnasium.Space] | None = None  # the environment's own; None: they are canonical
 
 
 class TimeStep(NamedTuple):
@@ -90,7 +91,7 @@ class Rollout(NamedTuple):
     extras: dict[str, PyTree]  # [T, B, ...] what act() wanted remembered: behaviour_logp, value ...
     memory: PyTree  # [B, ...] memory before observation[0], already reset where an episode starts there
     version: Array  # [T, B] int32: parameters that acted
-    stream: Array  # [B] int64: environment slot and incarnation
+    stream: Array  # [B] int64: environment slot and incarnation. Host only, as is `step`: () inside learn()
     step: Array  # [B] int64: index of row 0 in its stream
 
 
@@ -99,7 +100,7 @@ class Batch(NamedTuple):
 
     rollout: Rollout  # its discount already contains gamma: an n-step transition is a T = 1 rollout with gamma**m
     weight: Array  # [B] float32: importance weights, ones by default
-    key: Array  # [B] int64: item and generation, for the priorities that come back
+    key: Array  # [B] int64: item and generation, for the priorities that come back. Host only: () inside learn()
 
 
 # -------------------------------------------------------------------------------------------------- algorithms
@@ -115,12 +116,13 @@ class TrainState(NamedTuple):
     params: PyTree  # all that acting needs, normalisers included
     slow: PyTree  # target networks, temperatures; () where there are none
     optimizer: PyTree
-    updates: Array  # int32 scalar
+    updates: Array  # int32 scalar: + 1 per learn or apply, whatever optimizer steps that takes; lag is counted in it
 
 
 class Gradients(NamedTuple):
     tree: PyTree
     report: Report
+    priorities: Array | None = None  # [B]: so that topologies which ship gradients can send them back
 
 
 class Learned(NamedTuple):
@@ -132,12 +134,14 @@ class Learned(NamedTuple):
 class Needs(NamedTuple):
     """What an algorithm asks of its collectors and of the topology that drives it."""
 
-    rollout_length: int
+    rollout_length: int  # T of the rollouts that learn() is given
     discount: float  # gamma; the data path multiplies it into Batch.rollout.discount
     max_lag: int | None = None  # in updates; 0: only data of the current parameters; None: any
     replay: bool = False  # may an item be learned from more than once?
-    return_discount: float | None = None  # collectors write extras["discounted_return"] with this discount
-    previous: bool = False  # previous action and reward become leaves of the observation
+    return_discount: float | None = None
+    #   collectors write extras["discounted_return"] with it: rewards as played, reward[t] included, 0 on resetting rows
+    previous: bool = False
+    #   the observation becomes {"observation", "previous_action", "previous_reward"}, both zero at an episode's first step
     whole_episodes: bool = False
     sequence_period: int | None = None  # steps between the starts of overlapping sequences (R2D2)
 
@@ -150,7 +154,8 @@ class Agent(NamedTuple):
     act: Callable[[PyTree, PyTree, PyTree, Array, PyTree], Decision]
     #   (params, observation, memory, key, explore) -> Decision; explore: a tree of [B] numbers, 0 = greedy
     explore: Callable[[Array, int, int], PyTree]
-    #   (env_index [B], num_envs, env_steps) -> the tree of [B] numbers that act() takes; numpy, called per rollout
+    #   (env_index [B], num_envs, env_steps), counted over all collectors -> the tree of [B] numbers that act() takes;
+    #   numpy, called per rollout. A tree of zeros is greedy
     learn: Callable[[TrainState, Batch, Array], Learned]  # (state, batch, key)
     needs: Needs
     gradients: Callable[[PyTree, PyTree, Batch, Array], Gradients] | None = None
@@ -162,9 +167,7 @@ class Agent(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """A frozen dataclass of hyper-parameters, `rollout_length` among them."""
-
-    rollout_length: int
+    """A frozen dataclass of hyper-parameters."""
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Any = None) -> Agent:
         """num_updates: planned, for schedules; torso: the user's own (init, apply) in place of the encoder."""

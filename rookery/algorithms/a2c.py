@@ -15,7 +15,8 @@ from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.updates import chunks_for, first_order
-from rookery.networks import NetworkConfig, Torso
+from rookery.networks import NetworkConfig
+from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops, spaces
-from rookery.networks import Network, NetworkConfig, Torso, actor_critic
+from rookery.networks import NetworkConfig
+from rookery.networks.network import Torso, actor_critic
 from rookery.types import Array, Decision, PyTree, Rollout, Spec
 
 
@@ -51,12 +53,14 @@ def build(
     squash: bool = False,
     normalise_observations: bool = False,
     normalise_rewards: bool = False,
+    previous: bool = False,
 ) -> ActorCritic:
+    """previous: the network also sees the previous action and reward."""
+    spec = spaces.with_previous(spec) if previous else spec
     distribution = ops.for_space(spec.action, squash=squash)
-    gaussian_size = spaces.box_size(spec.action)
-    network: Network = actor_critic(
-        spec, distribution.num_outputs, network_config, torso=torso, gaussian_size=gaussian_size
-    )
+    continuous = isinstance(spec.action, gymnasium.spaces.Box)  # the log standard deviation is the outputs' second half
+    gaussian_size = distribution.num_outputs // 2 if continuous else 0
+    network = actor_critic(spec, distribution.num_outputs, network_config, torso=torso, gaussian_size=gaussian_size)
     normalised = _float_leaves(spec) if normalise_observations else ()
 
     def init(key: Array) -> PyTree:
@@ -73,7 +77,7 @@ def build(
         leaves, structure = jax.tree.flatten(observation)
         for i, moments in zip(normalised, params["observation"]):
             leaves[i] = ops.moments.normalise(moments, leaves[i])
-        return structure.unflatten(leaves)
+        return jax.tree.unflatten(structure, leaves)
 
     def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: Array) -> Decision:
         out, memory = network.step(params["network"], observe(params, observation), memory)

@@ -21,7 +21,8 @@ import optax
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
-from rookery.networks import NetworkConfig, Torso
+from rookery.networks import NetworkConfig
+from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 

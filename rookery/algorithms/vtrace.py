@@ -18,7 +18,8 @@ from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.updates import chunks_for, first_order
-from rookery.networks import NetworkConfig, Torso
+from rookery.networks import NetworkConfig
+from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 
 
@@ -45,7 +46,7 @@ class VTrace:
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
-        model = actor_critic.build(spec, self.network, torso=torso)
+        model = actor_critic.build(spec, self.network, torso=torso, previous=self.previous)
         optimizer = optimizers.rmsprop(
             self.learning_rate, num_steps=num_updates if self.anneal else None, decay=0.99, epsilon=self.rmsprop_epsilon
         )

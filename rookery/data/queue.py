@@ -23,7 +23,7 @@ class Part(NamedTuple):
     """Columns of a slot, handed to one collector."""
 
     slot: int
-    index: int
+    place: int  # which part of the slot
     rollout: Rollout  # views into the slot
 
 
@@ -61,15 +61,15 @@ class Queue:
 
     def commit(self, part: Part) -> None:
         """The part is written; it may be learned from."""
-        self._claimed.remove((part.slot, part.index))
+        self._claimed.remove((part.slot, part.place))
         self._committed[part.slot] += 1
         if self._committed[part.slot] == self._parts:
             self._full.append(part.slot)
 
     def abandon(self, part: Part) -> None:
         """The writer is gone: the columns are the next to be claimed, whatever was written there."""
-        self._claimed.remove((part.slot, part.index))
-        self._free.appendleft((part.slot, part.index))
+        self._claimed.remove((part.slot, part.place))
+        self._free.appendleft((part.slot, part.place))
 
     def take(self) -> Taken | None:
         """The oldest full batch, or None."""

@@ -1,0 +1,78 @@
+"""Environments: `make(id, num_envs)` gives an EnvPool, whatever steps them.
+
+| id | pool |
+|---|---|
+| a toy, e.g. `catch` | `toy_pool.ToyPool`: numpy, exact snapshots |
+| `ALE/Pong-v5`, `PongNoFrameskip-v4` | `atari.AtariPool`: C++ threads |
+| an id that Gymnasium steps as numpy arrays, e.g. `CartPole-v1` | `vectorised.VectorisedPool` |
+| any other id, or a callable that returns a gymnasium.Env | `serial.SerialPool`: one after the other |
+
+Nothing here imports jax: a process that only steps environments starts in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from rookery.envs.atari import AtariPool, is_atari
+from rookery.envs.pool import EnvironmentFailed
+from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
+from rookery.envs.serial import SerialPool
+from rookery.envs.toy_pool import ToyPool
+from rookery.envs.toys import TOYS
+from rookery.envs.vectorised import VectorisedPool, WrongAutoreset
+from rookery.types import EnvPool, Spec
+
+__all__ = ["EnvInfo", "EnvironmentFailed", "UnknownEnvironment", "catalogue", "make", "spec_of"]
+
+EnvId = str | Callable[..., gymnasium.Env]
+
+
+def make(id: EnvId, num_envs: int, seed: int = 0, *, groups: int = 1, **options: Any) -> EnvPool:
+    """A pool of `num_envs` environments in `groups` contiguous groups.
+
+    `seed` is that of a `reset()` without one. `options` go to the toy, to `atari.AtariOptions`, to the callable,
+    or to gymnasium.make.
+    """
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    if not isinstance(id, str):
+        name = getattr(id, "__name__", type(id).__name__)
+        return SerialPool(partial(id, **options), num_envs, id=name, seed=seed, groups=groups)
+    if id in TOYS:
+        return ToyPool(id, num_envs, seed=seed, groups=groups, **options)
+    spec = find(id)
+    try:
+        if is_atari(id):
+            return AtariPool(id, num_envs, seed=seed, groups=groups, **options)
+        if _steps_as_numpy(spec):
+            make_vector = partial(_make_vector, id, options)
+            try:
+                return VectorisedPool(make_vector, num_envs, id=id, seed=seed, groups=groups)
+            except WrongAutoreset:
+                pass  # stepped one by one instead, where the resets are ours
+        # The checker of gymnasium.make warns at the first steps only and costs at each: the pool checks every answer.
+        make_env = partial(gymnasium.make, id, disable_env_checker=True, **options)
+        return SerialPool(make_env, num_envs, id=id, seed=seed, groups=groups)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise missing_dependency(id, error) from error
+
+
+def spec_of(id: EnvId, **options: Any) -> Spec:
+    """The canonical spaces of an environment (see rookery.spaces); makes one and closes it."""
+    pool = make(id, 1, **options)
+    pool.close()
+    return pool.spec
+
+
+def _steps_as_numpy(spec: gymnasium.envs.registration.EnvSpec) -> bool:
+    """Those of phys2d are vectorised too, but with jax, which would come into every environment process."""
+    return spec.vector_entry_point is not None and not str(spec.vector_entry_point).startswith("gymnasium.envs.phys2d")
+
+
+def _make_vector(id: str, options: dict[str, Any], num_envs: int) -> gymnasium.vector.VectorEnv:
+    return gymnasium.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)

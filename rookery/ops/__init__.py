@@ -1,0 +1,49 @@
+"""Pure mathematics on arrays: returns, V-trace, masked reductions, action distributions, normalisers, gradients.
+
+Time is axis 0 and trailing axes broadcast; results are unreduced [T, B], and the algorithm reduces once, by
+`masked_mean`. Running normalisers are used as a module: `from rookery.ops import moments`.
+"""
+
+from rookery.ops import moments
+from rookery.ops.distributions import (
+    Distribution,
+    bernoulli,
+    categorical,
+    for_space,
+    gaussian,
+    mask_logits,
+    multi_categorical,
+    product,
+    squashed_gaussian,
+)
+from rookery.ops.gradients import Norms, accumulate, clip_by_global_norm, leaf_names
+from rookery.ops.masked import masked_mean, masked_moments, masked_normalise
+from rookery.ops.moments import Moments
+from rookery.ops.returns import gae, lambda_return, n_step_return
+from rookery.ops.vtrace import VTrace, vtrace
+
+__all__ = [
+    "Distribution",
+    "Moments",
+    "Norms",
+    "VTrace",
+    "accumulate",
+    "bernoulli",
+    "categorical",
+    "clip_by_global_norm",
+    "for_space",
+    "gae",
+    "gaussian",
+    "lambda_return",
+    "leaf_names",
+    "mask_logits",
+    "masked_mean",
+    "masked_moments",
+    "masked_normalise",
+    "moments",
+    "multi_categorical",
+    "n_step_return",
+    "product",
+    "squashed_gaussian",
+    "vtrace",
+]

@@ -8,7 +8,7 @@ from typing import Any
 from rookery import envs
 from rookery.run import checkpoint, config, startup
 from rookery.run.directory import Run
-from rookery.run.trainer import Result, Trainer
+from rookery.run.trainer import Result, Trainer, newest_checkpoint
 
 
 def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
@@ -43,15 +43,6 @@ def load(path: str | Path, *, root: str | Path = "runs", algorithm: Any = None, 
     shapes = jax.eval_shape(agent.init, jax.random.key(0))
     state = from_flat(shapes, tree["topology"]["learner"]["state"])
     return Policy(agent, spec, jax.tree.map(np.asarray, state.params))
-
-
-def newest_checkpoint(run: Run) -> Path:
-    """The newest valid checkpoint of a run; an error that lists what was skipped if there is none."""
-    path, skipped = checkpoint.newest(run.checkpoints)
-    if path is None:
-        why = "; ".join(f"{p.name}: {reason}" for p, reason in skipped) or "none was written yet"
-        raise checkpoint.CheckpointError(f"{run.path} has no valid checkpoint ({why})")
-    return path
 
 
 def evaluate_run(path: str | Path, *, episodes: int, seed: int, root: str | Path = "runs") -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any
 from rookery import envs
 from rookery.run import checkpoint, config, startup
 from rookery.run.directory import Run
-from rookery.run.display import QuietDisplay, Row, bottleneck
+from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
+from rookery.run.ending import Outcome, bottleneck
 from rookery.run.meter import Meter, resident_mb
 from rookery.run.returns import ReturnWindow
 from rookery.run.tensorboard import TensorBoard
@@ -48,22 +49,21 @@ class Trainer:
         env_options: dict[str, Any] | None = None,
         topology: Any = None,
         torso: Any = None,
-        display: Any = None,
         began: float | None = None,
         **options: Any,
     ) -> None:
         """system: a name, or an algorithm (a dataclass with `build`); options: of algorithm, topology and run, by name."""
         startup.prepare()
-        self._setup(config.resolve(system, env=env, env_options=env_options, topology=topology, **options), torso, display, began)
+        self._setup(config.resolve(system, env=env, env_options=env_options, topology=topology, **options), torso, began)
 
     @classmethod
-    def from_config(cls, cfg: config.Config, *, torso: Any = None, display: Any = None, began: float | None = None) -> Trainer:
+    def from_config(cls, cfg: config.Config, *, torso: Any = None, began: float | None = None) -> Trainer:
         startup.prepare()
         trainer = cls.__new__(cls)
-        trainer._setup(cfg, torso, display, began)
+        trainer._setup(cfg, torso, began)
         return trainer
 
-    def _setup(self, cfg: config.Config, torso: Any, display: Any, began: float | None) -> None:
+    def _setup(self, cfg: config.Config, torso: Any, began: float | None) -> None:
         from rookery.workers.evaluator import Evaluator
 
         self.config = cfg
@@ -72,8 +72,8 @@ class Trainer:
         config.check(cfg, self.agent)
         self.graph = cfg.topology.graph(self.agent, self.spec)
         self._began = time.perf_counter() if began is None else began
-        self._display = display or QuietDisplay()
-        self._driver: Iterator | None = None
+        self._display: Display = QuietDisplay()
+        self._driver: Any = None  # the topology's generator
         self._runtime: Any = None
         self._snapshot: PyTree | None = None
         self._run: Run | None = None
@@ -93,12 +93,10 @@ class Trainer:
         """One step of the topology: at least one update, or a sign of life after half a second."""
         if self._driver is None:
             self._start()
-        assert self._driver is not None
         progress = next(self._driver)
         self.progress = progress
         now = self.seconds
-        for episode in progress.finished:
-            self.returns.add(episode.total_reward, seconds=now)
+        self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self._meter.add(now, progress)
         self._schedule(progress)
         if now - self._logged >= LOG_SECONDS:
@@ -162,7 +160,7 @@ class Trainer:
         tree = {"topology": self.progress.snapshot(), "trainer": self._state()}
         run = self._open_run()
         updates = int(tree["topology"]["meters"]["updates"])
-        path = checkpoint.save(run.checkpoints / f"{updates:09d}", tree, meta=self._meta())
+        path = checkpoint.save(checkpoint.path_of(run.checkpoints, updates), tree, meta=self._meta())
         checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
         self._saved_at = updates
         return path
@@ -171,10 +169,10 @@ class Trainer:
         """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
         self._stop_driver()
         run = Run.open(path, self.config.run.runs)
-        directory = run.checkpoint or checkpoint.newest_valid(run.checkpoints)
+        directory = run.checkpoint or newest_checkpoint(run)
         tree, meta = checkpoint.load(directory)
         if meta.get("system") != self.config.system:
-            raise config.ConfigError(f"{directory} was made by the system {meta.get('system')!r}, this is {self.config.system!r}")
+            raise config.ConfigError(f"{directory} was made by {meta.get('system')!r}, not by {self.config.system!r}")
         self._snapshot = tree["topology"]
         self.returns.restore(tree["trainer"]["returns"])
         updates = int(self._snapshot["meters"]["updates"])
@@ -201,7 +199,7 @@ class Trainer:
             self._run = Run.create(options.runs, options.run, self.config.to_dict(), config.command(self.config))
             self._run.attach_log()
         if self.config.run.tensorboard and self._board is None:
-            self._board = TensorBoard(self._run.path)
+            self._board = TensorBoard(self._run.path / "tensorboard")
         return self._run
 
     # ------------------------------------------------------------------------------------------- telling
@@ -212,7 +210,7 @@ class Trainer:
 
     @property
     def return_mean(self) -> float | None:
-        return self.returns.mean
+        return self.returns.return_mean
 
     @property
     def num_parameters(self) -> int:
@@ -220,7 +218,7 @@ class Trainer:
         import jax
 
         params = jax.eval_shape(self.agent.init, jax.random.key(0)).params
-        return sum(x.size for x in jax.tree.leaves(params["network"] if "network" in params else params))
+        return sum(x.size for x in jax.tree.leaves(params.get("network", params) if isinstance(params, dict) else params))
 
     @property
     def run(self) -> Run:
@@ -257,7 +255,7 @@ class Trainer:
         values |= {"rss_mb": resident_mb()}
         self._open_run().write_metrics(values)
         if self._board is not None:
-            self._board.write(values, step=row.env_steps)
+            self._board.write(values, row.env_steps)
         self._display.update(row)
 
     def metrics(self) -> dict[str, Any]:
@@ -313,30 +311,39 @@ class Trainer:
         if self._run is not None:
             self._run.write_result("failed", {"reason": reason} | (self.metrics() if self.progress else {}))
 
-    def newest_checkpoint(self) -> Path | None:
-        return checkpoint.newest(self._run.checkpoints)[0] if self._run else None
+    def last_good(self) -> str:
+        """A sentence on the checkpoint that is left."""
+        path = checkpoint.newest(self.run.checkpoints)[0]
+        return f"Last good checkpoint: {path}." if path else "There was no checkpoint yet."
 
-    def sentence(self) -> str:
-        """The bottleneck, and what to change."""
-        topology = self.config.topology
-        return bottleneck(
+    def outcome(self, result: Result) -> Outcome:
+        """How it went, what held it back and what to change, for the last words of a run."""
+        topology, options, m = self.config.topology, self.config.run, result.metrics
+        sentence = bottleneck(
             self.row(), cores=startup.available_cores(), collectors=topology.collectors,
             num_envs=topology.num_envs, topology=type(topology).__name__,
         )  # fmt: skip
-
-    def start_display(self) -> None:
-        run = self._open_run()
-        facts = ", ".join(f"{value} {name}" if value[0].isdigit() else f"{name} {value}" for name, value in self.graph.facts.items())
-        self._display.start(
-            run=run.name, path=str(run.path), system=self.config.system, env=self.config.env_name,
-            parameters=self.num_parameters, facts=facts,
+        names = ("seconds", "env_steps", "updates", "episodes", "env_steps_per_s", "return_mean", "eval_return_mean")
+        return Outcome(
+            status=result.status, name=self.run.name, path=result.run, reason=result.reason, bottleneck=sentence,
+            target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
+            seconds_to_target=self.seconds_to_target, checkpoint=checkpoint.newest(self.run.checkpoints)[0],
+            **{name: m[name] for name in names},
         )  # fmt: skip
 
-    def stop_display(self) -> None:
-        self._display.stop()
+    def show(self, *, json: bool = False) -> None:
+        """Draws the progress from now on: live in a terminal, else as lines; nothing with `json`."""
+        run = self._open_run()
+        header = Header(
+            name=run.name, system=self.config.system, env=self.config.env_name, path=run.path,
+            num_params=self.num_parameters,
+        )  # fmt: skip
+        self._display = open_display(header, json=json)
+        self._display.message("  ".join(f"{name}: {value}" for name, value in self.graph.facts.items()))
 
     def close(self) -> None:
         """Ends every worker and lets go of the run's files."""
+        self._display.close()
         self._stop_driver()
         self._evaluator.close()
         if self._board is not None:
@@ -359,3 +366,12 @@ class Trainer:
 
     def _evaluation_pool(self) -> EnvPool:
         return envs.make(self.config.env, self.config.run.eval_episodes, **self.config.env_options)
+
+
+def newest_checkpoint(run: Run) -> Path:
+    """The newest valid checkpoint of a run; an error that lists what was skipped if there is none."""
+    path, skipped = checkpoint.newest(run.checkpoints)
+    if path is None:
+        why = "; ".join(f"{p.name}: {reason}" for p, reason in skipped) or "none was written yet"
+        raise checkpoint.CheckpointError(f"{run.path} has no valid checkpoint ({why})")
+    return path

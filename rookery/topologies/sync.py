@@ -50,18 +50,19 @@ class Sync:
         queue = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount)
         try:
             while True:
-                parts = [queue.claim() for _ in crew.collectors]
+                parts = [part for _ in crew.collectors if (part := queue.claim())]  # the whole batch is free
                 rollouts = [c.call("collect", part.rollout) for c, part in zip(crew.collectors, parts)]
                 for part, rollout in zip(parts, rollouts):
                     while not crew.done(rollout, TICK_SECONDS):
                         yield meters.progress(crew, snapshot=None)
                     meters.collected(rollout.result())
                     queue.commit(part)
-                batch = queue.take()
-                learned = crew.learner.call("learn", batch.batch)
+                taken = queue.take()
+                assert taken is not None, "every part was committed"
+                learned = crew.learner.call("learn", taken.batch)
                 while not crew.done(learned, TICK_SECONDS):
                     yield meters.progress(crew, snapshot=None)
-                queue.release(batch.slot)
+                queue.release(taken.slot)
                 meters.learned(learned.result())
                 crew.publish(learned.result(), meters)
                 yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, queue))

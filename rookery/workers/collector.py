@@ -63,12 +63,12 @@ class Collector:
         self._memory = [agent.memory(g.stop - g.start) for g in self._pool.groups]
         self._previous_action = spaces.zeros(self._pool.spec.action, (B,))
         self._previous_reward = np.zeros(B, np.float32)
-        resumed = snapshot is not None and snapshot["pool"] is not None
         if snapshot is not None:
             self._restore_counters(snapshot)
-        if resumed:
+        if snapshot is not None and snapshot["pool"] is not None:
             whole = self._pool.restore(snapshot["pool"])
-            self._memory = jax.tree.map(jnp.asarray, list(snapshot["memory"])) if snapshot["memory"] else self._memory
+            leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(snapshot["memory"])]
+            self._memory = jax.tree.unflatten(jax.tree.structure(self._memory), leaves)
         else:  # a pool that cannot be saved starts new episodes in new streams
             self._streams += 1 if snapshot is not None else 0
             entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, TrainState
 
 
@@ -59,7 +58,8 @@ class Learner:
         begin = time.perf_counter()
         params, slow, optimizer, updates = self._state
         counter = np.uint32(self.version + 1)
-        self._state, report, priorities, finite = self._learn(params, slow, optimizer, updates, batch, counter)
+        seen = device_part(batch)
+        self._state, report, priorities, finite = self._learn(params, slow, optimizer, updates, seen, counter)
         lag_mean, lag_max = _lag(batch, self.version)
         trained = int(batch.rollout.valid.sum())
         finite = np.asarray(finite)  # waits for the update
@@ -73,7 +73,9 @@ class Learner:
             self.version, self._state.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle
         )
 
-    def _guarded(self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, counter: Array) -> tuple[TrainState, Report, Array | None, Array]:
+    def _guarded(
+        self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, counter: Array
+    ) -> tuple[TrainState, Report, Array | None, Array]:
         """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params]."""
         state = TrainState(params, slow, optimizer, updates)
         learned = self._agent.learn(state, batch, jax.random.fold_in(self._key, counter))
@@ -92,10 +94,17 @@ class Learner:
             if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                 where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
                 column = where[1] if len(where) > 1 else where[0]
-                return f"{update}: the data's {_name(path)} holds {leaf[where]} at index {where} (stream {batch.rollout.stream[column]}). The environment or the policy made it."
+                stream = batch.rollout.stream[column]
+                return (
+                    f"{update}: the data's {_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "
+                    "The environment or the policy made it."
+                )
         bad = [name for name, value in report.items() if not np.isfinite(value)]
         if bad:
-            return f"{update}: {', '.join(bad)} became {report[bad[0]]} on finite data. Try a lower learning rate or a smaller max_gradient_norm."
+            return (
+                f"{update}: {', '.join(bad)} became {report[bad[0]]} on finite data. "
+                "Try a lower learning rate or a smaller max_gradient_norm."
+            )
         leaves = jax.tree_util.tree_leaves_with_path(self._state.params)
         names = [_name(path) for (path, _), ok in zip(leaves, finite[1:]) if not ok]
         return f"{update}: parameters {', '.join(names)} would have become non-finite. Try a lower learning rate."
@@ -105,6 +114,11 @@ class Learner:
 
     def close(self) -> None:
         pass
+
+
+def device_part(batch: Batch) -> Batch:
+    """Without the int64 columns: jax would silently cut them to 32 bits."""
+    return Batch(batch.rollout._replace(stream=(), step=()), batch.weight, ())
 
 
 def _lag(batch: Batch, version: int) -> tuple[float, int]:

@@ -31,11 +31,11 @@ class Policy:
 
         reward: the last one received; only agents that look at their previous reward need it.
         """
-        template = spaces.zeros(self.spec.observation, ())
-        one = jax.tree.map(lambda like, x: np.asarray(x, like.dtype).reshape((1, *like.shape)), template, observation)
+        observation_space, action_space = self.spec.raw or (self.spec.observation, self.spec.action)
+        one = jax.tree.map(lambda x: x[None], spaces.canonical_observation(observation_space, observation))
         first, rewards = np.array([memory is None]), np.array([reward], np.float32)
         action, memory = self.batch(one, memory, first=first, reward=rewards, explore=explore)
-        return spaces.to_env(self.spec.action, jax.tree.map(lambda x: x[0], action)), memory
+        return spaces.canonical_action(action_space, jax.tree.map(lambda x: x[0], action)), memory
 
     def batch(
         self, observation: PyTree, memory: PyTree, *, first: np.ndarray, reward: np.ndarray, explore: float = 0.0

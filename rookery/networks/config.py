@@ -1,0 +1,46 @@
+"""What a network is, and what a user may choose about it. No jax here: `--help` prints it without that import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from rookery.types import Array, PyTree
+
+
+class Output(NamedTuple):
+    policy: Array  # [..., num_outputs] logits, action values, or mean and log_std
+    value: Array  # [...]
+
+
+class Network(NamedTuple):
+    """A tuple of pure functions; the parameters are a plain tree of arrays."""
+
+    init: Callable[[Array], PyTree]  # (key) -> params
+    memory: Callable[[int], PyTree]  # (B) -> [B, ...] what a new episode starts with; () without a core
+    step: Callable[[PyTree, PyTree, PyTree], tuple[Output, PyTree]]
+    #   (params, observation [B, ...], memory [B, ...]) -> (Output [B, ...], memory)
+    unroll: Callable[[PyTree, PyTree, PyTree, Array], Output]
+    #   (params, observation [T, B, ...], memory [B, ...], first [T, B]) -> Output [T, B, ...]
+    #   memory is reset where first[t] is 1, before observation[t] is read
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """Encoder -> core -> heads; part of every algorithm's config."""
+
+    encoder: Literal["auto", "mlp", "nature", "impala"] = "auto"
+    """How images are read; auto: Nature for sides >= 36, a small convolution for sides >= 8, else flat."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Layers of the MLP that reads vectors, or images and vectors together. An image alone goes without."""
+    activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
+    """Of the MLP; convolutional encoders use relu."""
+    core: Literal["none", "lstm", "gru"] = "none"
+    """Memory between the steps of an episode."""
+    core_size: int = 128
+    """Units of the core."""
+    heads: Literal["auto", "shared", "separate"] = "auto"
+    """Do policy and value share an encoder? auto: separate for vectors without a core, else shared."""
+    initial_log_std: float = 0.0
+    """Where the learned, state-independent log standard deviation of continuous actions starts."""

@@ -1,0 +1,269 @@
+"""Encoders: any observation space becomes a vector of features.
+
+| leaf of the space                 | is read as                                                                      |
+|-----------------------------------|---------------------------------------------------------------------------------|
+| Box, rank 0 or 1                  | numbers                                                                         |
+| Box, rank 2 to 4, image-like      | sides >= 36: Nature; sides >= 8: a small convolution; smaller boards: numbers   |
+| any other Box                     | numbers, flattened                                                              |
+| Discrete, MultiDiscrete           | one-hot                                                                         |
+| MultiBinary                       | numbers                                                                         |
+| Dict, Tuple                       | their leaves, concatenated                                                      |
+
+Image-like: bytes (or booleans), or three axes, or bounded below by 0 and above. The channel axis is the shorter of
+the first and the last; (stack, H, W, C) becomes H x W with stack * C channels. Bytes, and images with a known upper
+bound, are divided by that bound. A leaf `action_mask` is not encoded: see `split_mask`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rookery.networks.config import NetworkConfig
+from rookery.networks.convolution import convolution, image_convolution, max_pool
+from rookery.types import Array, PyTree
+
+ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "silu": nn.silu}
+NATURE_SIDE, SMALL_SIDE = 36, 8  # 36 is the least that three Nature layers can read; a 3 x 3 window needs some room
+FEATURES = {"nature": 512, "impala": 256, "small": 128}  # units after the convolutions
+Path = tuple[str | int, ...]
+Kind = Literal["numbers", "one_hot", "nature", "small", "impala"]
+
+
+class Leaf(NamedTuple):
+    """How one array of the observation is read. Hashable: it is part of a module."""
+
+    path: Path
+    kind: Kind
+    scale: float = 1.0  # of numbers and images
+    counts: tuple[int, ...] = ()  # of one-hots: categories of each component
+    starts: tuple[int, ...] = ()
+    layout: Literal["", "HW", "HWC", "CHW", "NHWC"] = ""  # of images
+
+
+# ------------------------------------------------------------------------------------------------------- spaces
+
+
+def leaves(space: gymnasium.Space, encoder: str = "auto") -> tuple[Leaf, ...]:
+    """The leaves that an encoder reads, masks left out. TypeError names a leaf that cannot be read."""
+    found = tuple(_leaf(path, leaf, encoder) for path, leaf in _walk(space, ()) if not _is_mask(path))
+    if not found:
+        raise TypeError(f"The observation space {space} has nothing to encode: add an array besides the mask.")
+    if encoder in ("nature", "impala") and all(leaf.kind != encoder for leaf in found):
+        raise ValueError(f"network.encoder={encoder!r} reads images, and the observation {space} has none; use 'auto'.")
+    return found
+
+
+def zeros(space: gymnasium.Space) -> PyTree:
+    """An observation of zeros, batch of one: what modules are initialised with."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {name: zeros(part) for name, part in space.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(zeros(part) for part in space)
+    return jnp.zeros((1, *(space.shape or ())), space.dtype)
+
+
+def split_mask(observation: PyTree) -> Array | None:
+    """The mask [..., A] of legal actions, True where legal, or None: the key `action_mask` of the observation.
+
+    It is looked for at the top and below the key `observation` (where previous action and reward stand beside it).
+    Several masks, one for each component of a MultiDiscrete action, are concatenated.
+    """
+    for _ in range(2):
+        if not isinstance(observation, dict):
+            return None
+        if "action_mask" in observation:
+            parts = jax.tree.leaves(observation["action_mask"])
+            return jnp.concatenate([jnp.asarray(part).astype(bool) for part in parts], -1)
+        observation = observation.get("observation")
+    return None
+
+
+def mask_size(space: gymnasium.Space) -> int | None:
+    """The number of entries of the action mask in this space; None where there is none."""
+    sizes = [math.prod(leaf.shape or ()) for path, leaf in _walk(space, ()) if _is_mask(path)]
+    return sum(sizes) if sizes else None
+
+
+def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:
+    if isinstance(space, gymnasium.spaces.Dict):
+        for name, part in space.items():
+            yield from _walk(part, (*path, name))
+    elif isinstance(space, gymnasium.spaces.Tuple):
+        for index, part in enumerate(space):
+            yield from _walk(part, (*path, index))
+    else:
+        yield path, space
+
+
+def _is_mask(path: Path) -> bool:
+    return path[:1] == ("action_mask",) or path[:2] == ("observation", "action_mask")
+
+
+def _leaf(path: Path, space: gymnasium.Space, encoder: str) -> Leaf:
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Discrete):
+        return Leaf(path, "one_hot", counts=(int(space.n),), starts=(int(space.start),))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = (tuple(int(n) for n in np.ravel(part)) for part in (space.nvec, space.start))
+        return Leaf(path, "one_hot", counts=counts, starts=starts)
+    if isinstance(space, spaces.MultiBinary):
+        return Leaf(path, "numbers")
+    if isinstance(space, spaces.Box):
+        return _box(path, space, encoder)
+    name = "observation" + "".join(f"[{key!r}]" for key in path)
+    raise TypeError(
+        f"{name} is a {type(space).__name__} space ({space}), which no encoder reads. Wrap the environment so that it "
+        f"becomes a Box, Discrete, MultiDiscrete or MultiBinary, drop it, or give your own torso=(init, apply)."
+    )
+
+
+def _box(path: Path, space: gymnasium.spaces.Box, encoder: str) -> Leaf:
+    high = float(np.max(space.high)) if space.high.size else math.inf
+    scale = 1.0 / high if 0.0 < high < math.inf else 1.0
+    layout, side = _layout(space.shape)
+    positive = bool(np.min(space.low) >= 0)
+    image_like = space.dtype in (np.uint8, np.bool_) or len(space.shape) == 3 or (positive and high < math.inf)
+    if encoder == "mlp" or not layout or not image_like or (encoder == "auto" and side < SMALL_SIDE):
+        return Leaf(path, "numbers", scale=scale if space.dtype == np.uint8 else 1.0)
+    kind: Any = {"auto": "nature" if side >= NATURE_SIDE else "small"}.get(encoder, encoder)
+    if kind == "nature" and side < NATURE_SIDE:
+        raise ValueError(f"network.encoder='nature' needs sides >= {NATURE_SIDE}; observation {path} is {space.shape}.")
+    return Leaf(path, kind, scale=scale if positive else 1.0, layout=layout)
+
+
+def _layout(shape: tuple[int, ...]) -> tuple[Any, int]:
+    """The order of the axes, and the shorter side of the image."""
+    if len(shape) == 2:
+        return "HW", min(shape)
+    if len(shape) == 3:
+        return ("CHW", min(shape[1:])) if shape[0] < shape[2] else ("HWC", min(shape[:2]))
+    if len(shape) == 4 and shape[-1] <= 4:
+        return "NHWC", min(shape[1:3])
+    return "", 0
+
+
+# ------------------------------------------------------------------------------------------------------ modules
+
+
+def dense(size: int, *, scale: float = math.sqrt(2.0), name: str | None = None) -> nn.Dense:
+    """A layer with orthogonal weights and zero bias."""
+    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale), name=name)
+
+
+class Encoder(nn.Module):
+    """observation [B, ...] -> features [B, F]."""
+
+    parts: tuple[Leaf, ...]
+    config: NetworkConfig
+
+    @nn.compact
+    def __call__(self, observation: PyTree) -> Array:
+        features = [self._read(index, leaf, observation) for index, leaf in enumerate(self.parts)]
+        x = features[0] if len(features) == 1 else jnp.concatenate(features, -1)
+        if len(self.parts) == 1 and self.parts[0].layout:
+            return x  # an image alone has its own layer after the convolutions
+        for index, size in enumerate(self.config.hidden):
+            x = ACTIVATIONS[self.config.activation](dense(size, name=f"dense_{index}")(x))
+        return x
+
+    def _read(self, index: int, leaf: Leaf, observation: PyTree) -> Array:
+        x = observation
+        for key in leaf.path:
+            x = x[key]
+        B = x.shape[0]
+        if leaf.kind == "one_hot":
+            x = x.reshape(B, -1)
+            columns = [jax.nn.one_hot(x[:, i] - start, n) for i, (n, start) in enumerate(zip(leaf.counts, leaf.starts))]
+            return jnp.concatenate(columns, -1)
+        if leaf.kind == "numbers":
+            x = x.reshape(B, -1).astype(jnp.float32)
+            return x if leaf.scale == 1.0 else x * leaf.scale
+        if leaf.layout == "HW":
+            x = x[..., None]
+        if leaf.layout == "NHWC":
+            x = x.transpose(0, 2, 3, 1, 4).reshape(B, *x.shape[2:4], -1)
+        reader = {"nature": Nature, "small": Small, "impala": Impala}[leaf.kind]
+        return reader(scale=leaf.scale, channels_first=leaf.layout == "CHW", name=f"image_{index}")(x)
+
+
+class Kernel(nn.Module):
+    """The parameters of one convolution: kernel [size, size, in, out] and bias, given as [1, 1, 1, out]."""
+
+    size: int
+    out: int
+
+    @nn.compact
+    def __call__(self, channels: int) -> tuple[Array, Array]:
+        shape = (self.size, self.size, channels, self.out)
+        kernel = self.param("kernel", nn.initializers.orthogonal(math.sqrt(2.0)), shape)
+        return kernel, self.param("bias", nn.initializers.zeros, (self.out,)).reshape(1, 1, 1, -1)
+
+
+class Nature(nn.Module):
+    """image [B, ...] -> [B, 512]: convolutions 8x8/4, 4x4/2, 3x3/1 (Mnih et al., 2015)."""
+
+    scale: float
+    channels_first: bool
+
+    @nn.compact
+    def __call__(self, image: Array) -> Array:
+        kernel, bias = Kernel(8, 32, name="conv_0")(image.shape[1 if self.channels_first else -1])
+        x = image_convolution(image, kernel, stride=4, scale=self.scale, channels_first=self.channels_first)
+        x = nn.relu(x + bias)
+        for index, (size, stride, out) in enumerate(((4, 2, 64), (3, 1, 64)), 1):
+            kernel, bias = Kernel(size, out, name=f"conv_{index}")(x.shape[-1])
+            x = nn.relu(convolution(x, kernel, stride=stride) + bias)
+        return nn.relu(dense(FEATURES["nature"], name="dense")(x.reshape(x.shape[0], -1)))
+
+
+class Small(nn.Module):
+    """image [B, ...] -> [B, 128]: one convolution 3x3/1 of 16 channels, as in MinAtar (Young and Tian, 2019)."""
+
+    scale: float
+    channels_first: bool
+
+    @nn.compact
+    def __call__(self, image: Array) -> Array:
+        kernel, bias = Kernel(3, 16, name="conv_0")(image.shape[1 if self.channels_first else -1])
+        x = image_convolution(image, kernel, stride=1, scale=self.scale, channels_first=self.channels_first)
+        x = nn.relu(x + bias)
+        return nn.relu(dense(FEATURES["small"], name="dense")(x.reshape(x.shape[0], -1)))
+
+
+class Impala(nn.Module):
+    """image [B, ...] -> [B, 256]: three sections of a convolution, a pool and two residual blocks (Espeholt 2018)."""
+
+    scale: float
+    channels_first: bool
+
+    @nn.compact
+    def __call__(self, image: Array) -> Array:
+        x = image
+        for section, out in enumerate((16, 32, 32)):
+            first = section == 0
+            channels = x.shape[1 if first and self.channels_first else -1]
+            kernel, bias = Kernel(3, out, name=f"section_{section}_conv")(channels)
+            if first:
+                x = image_convolution(
+                    x, kernel, stride=1, scale=self.scale, channels_first=self.channels_first, padding="SAME"
+                )
+            else:
+                x = convolution(x, kernel, padding="SAME")
+            x = max_pool(x + bias)
+            for block in range(2):
+                x = x + self._residual(x, f"section_{section}_block_{block}")
+        return nn.relu(dense(FEATURES["impala"], name="dense")(nn.relu(x).reshape(x.shape[0], -1)))
+
+    def _residual(self, x: Array, name: str) -> Array:
+        for index in range(2):
+            kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
+            x = convolution(nn.relu(x), kernel, padding="SAME") + bias
+        return x

@@ -1,0 +1,140 @@
+"""The network that every actor-critic and value-based algorithm starts from: encoder -> core -> heads.
+
+    network = actor_critic(spec, num_outputs=6, config=NetworkConfig())
+    params = network.init(key)
+    output, memory = network.step(params, observation, network.memory(B))
+
+Weights are orthogonal (sqrt 2 in hidden layers, 0.01 in the policy head, 1 in the value head), biases zero: a new
+policy is close to uniform, whatever it sees (Andrychowicz et al., 2021, recommend this most strongly of all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rookery.networks import encoders
+from rookery.networks.config import Network, NetworkConfig, Output
+from rookery.networks.cores import Core, initial_memory
+from rookery.types import Array, PyTree, Spec
+
+Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], Array]]
+ILLEGAL = -1e9  # finite: an action that must not be taken has probability 0 and its logit no NaN in the gradient
+
+
+def actor_critic(
+    spec: Spec, num_outputs: int, config: NetworkConfig, *, torso: Torso | None = None, gaussian_size: int = 0
+) -> Network:
+    """A policy of `num_outputs` numbers and a value for any observation space.
+
+    gaussian_size: so many of the outputs, the last ones, are a learned log standard deviation that does not depend on
+    the observation; those before are the mean.
+    torso: your own encoder, `init(key, observation) -> params` and `apply(params, observation [B, ...]) -> [B, F]`;
+    `(module.init, module.apply)` of a flax module is one. Core and heads stay.
+    A leaf `action_mask` of the observation makes illegal actions impossible: their logits become -1e9.
+    """
+    _check_mask(spec, num_outputs, gaussian_size)
+    parts = () if torso else encoders.leaves(spec.observation, config.encoder)
+    separate = _separate(config, parts)
+    encode = torso or _pair(encoders.Encoder(parts, config))
+    core = None if config.core == "none" else Core(config.core, config.core_size)
+    heads = Heads(num_outputs, gaussian_size, config.initial_log_std)
+    names = ("policy_encoder", "value_encoder") if separate else ("encoder",)
+
+    def memory(B: int) -> PyTree:
+        return initial_memory(config.core, config.core_size, B)
+
+    def init(key: Array) -> PyTree:
+        keys = dict(zip((*names, "core", "heads"), jax.random.split(key, len(names) + 2)))
+        observation = encoders.zeros(spec.observation)
+        params = {name: encode[0](keys[name], observation) for name in names}
+        features = tuple(encode[1](params[name], observation) for name in names)
+        _check_features(features[0])
+        if core is not None:
+            first = jnp.zeros((1, 1))
+            (rows, _), variables = core.init_with_output(keys["core"], features[0][None], memory(1), first)
+            params["core"], features = variables["params"], (rows[0],)
+        params["heads"] = heads.init(keys["heads"], features)["params"]
+        return params
+
+    def unroll_with_memory(params: PyTree, observation: PyTree, memory: PyTree, first: Array) -> tuple[Output, PyTree]:
+        T, B = first.shape
+        folded = jax.tree.map(lambda x: x.reshape(T * B, *x.shape[2:]), observation)  # [T * B, ...]
+        features = tuple(encode[1](params[name], folded) for name in names)
+        if core is not None:
+            rows = features[0].reshape(T, B, -1)
+            rows, memory = core.apply({"params": params["core"]}, rows, memory, first)
+            features = (rows.reshape(T * B, -1),)
+        output: Output = heads.apply({"params": params["heads"]}, features)  # type: ignore[assignment]
+        mask = encoders.split_mask(folded)
+        if mask is not None:
+            output = output._replace(policy=jnp.where(mask, output.policy, ILLEGAL))
+        return jax.tree.map(lambda x: x.reshape(T, B, *x.shape[1:]), output), memory
+
+    def step(params: PyTree, observation: PyTree, memory: PyTree) -> tuple[Output, PyTree]:
+        row = jax.tree.map(lambda x: x[None], observation)
+        first = jnp.zeros((1, jax.tree.leaves(observation)[0].shape[0]))
+        output, memory = unroll_with_memory(params, row, memory, first)
+        return jax.tree.map(lambda x: x[0], output), memory
+
+    def unroll(params: PyTree, observation: PyTree, memory: PyTree, first: Array) -> Output:
+        return unroll_with_memory(params, observation, memory, first)[0]
+
+    return Network(init, memory, step, unroll)
+
+
+class Heads(nn.Module):
+    """features ([B, F],) or (for the policy [B, F], for the value [B, F]) -> Output."""
+
+    num_outputs: int
+    gaussian_size: int
+    initial_log_std: float
+
+    @nn.compact
+    def __call__(self, features: tuple[Array, ...]) -> Output:
+        policy = encoders.dense(self.num_outputs - self.gaussian_size, scale=0.01, name="policy")(features[0])
+        value = encoders.dense(1, scale=1.0, name="value")(features[-1])[:, 0]
+        if self.gaussian_size:
+            init = nn.initializers.constant(self.initial_log_std)
+            log_std = self.param("log_std", init, (self.gaussian_size,))
+            rows = jnp.broadcast_to(log_std[None], (policy.shape[0], self.gaussian_size))
+            policy = jnp.concatenate([policy, rows], -1)
+        return Output(policy, value)
+
+
+def _pair(module: nn.Module) -> Torso:
+    def init(key: Array, observation: PyTree) -> PyTree:
+        return module.init(key, observation)["params"]
+
+    def apply(params: PyTree, observation: PyTree) -> Array:
+        features = module.apply({"params": params}, observation)
+        assert isinstance(features, jax.Array)
+        return features
+
+    return init, apply
+
+
+def _separate(config: NetworkConfig, parts: tuple[encoders.Leaf, ...]) -> bool:
+    if config.heads == "separate" and config.core != "none":
+        raise ValueError("network.heads='separate' with a core would need two memories; use 'shared' or core='none'.")
+    if config.heads == "auto":
+        return config.core == "none" and bool(parts) and not any(leaf.layout for leaf in parts)
+    return config.heads == "separate"
+
+
+def _check_mask(spec: Spec, num_outputs: int, gaussian_size: int) -> None:
+    size = encoders.mask_size(spec.observation)
+    if size is not None and (gaussian_size or size != num_outputs):
+        raise ValueError(
+            f"The observation's action_mask has {size} entries and the policy {num_outputs} outputs"
+            f"{' for continuous actions' if gaussian_size else ''}: a mask needs one entry for each discrete action "
+            "(for MultiDiscrete, those of all components one after the other). Mend the mask, or drop it."
+        )
+
+
+def _check_features(features: Array) -> None:
+    if features.ndim != 2:
+        raise ValueError(f"A torso must give features [B, F]; this one gave shape {features.shape} for a batch of one.")

@@ -1,0 +1,90 @@
+"""What happens to a gradient between the loss and the optimizer: chunks, norms, clipping, names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from rookery.types import PyTree, Report, Rollout
+
+_BATCH_FIRST = ("memory", "stream", "step")  # fields of a Rollout that are [B, ...]; the others are [T, B, ...]
+
+
+class Norms(NamedTuple):
+    total: Array  # [] norm of the whole tree, before clipping
+    leaves: Array  # [L] norm of each leaf, in the order of `leaf_names`: tells which leaf is not finite
+
+
+def clip_by_global_norm(tree: PyTree, max_norm: float | Array) -> tuple[PyTree, Norms]:
+    """Scale `tree` so that its global norm is at most `max_norm` (`math.inf`: only measure).
+
+    A leaf that is not finite makes the total and the whole result so: look for it in `Norms.leaves`.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    if not leaves:
+        return tree, Norms(total=jnp.zeros(()), leaves=jnp.zeros((0,)))
+    squares = jnp.stack([jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in leaves])
+    total = jnp.sqrt(jnp.sum(squares))
+    scale = jnp.minimum(1, max_norm / total)  # 0 / 0 cannot be: max_norm / 0 = inf, and the scale is then 1
+    clipped = [(leaf * scale).astype(leaf.dtype) for leaf in leaves]
+    return jax.tree.unflatten(structure, clipped), Norms(total=total, leaves=jnp.sqrt(squares))
+
+
+def leaf_names(tree: PyTree) -> tuple[str, ...]:
+    """Paths of the leaves, "encoder/Dense_0/kernel", in the order of `Norms.leaves`."""
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return tuple(jax.tree_util.keystr(path, simple=True, separator="/") for path in paths)
+
+
+def accumulate(
+    loss: Callable[[PyTree, Rollout], tuple[Array, Report]], params: PyTree, rollout: Rollout, num_chunks: int
+) -> tuple[PyTree, Report]:
+    """Gradient and report of `loss` over the whole rollout, computed over `num_chunks` groups of columns, one by one.
+
+    loss: (params, rollout) -> (scalar mean over the rows with valid = 1, report of such means). Gradients and reports
+    of the chunks are averaged with the weights valid.sum(), which gives those of the whole rollout to rounding. What is
+    no masked mean (a standard deviation, advantages normalised inside the loss) becomes the mean of the chunks' own.
+
+    Chunks bound the memory of the activations, and on a CPU the cache decides: a convolutional gradient of 256 samples
+    ran up to 4 times faster in scanned chunks of about 64.
+    """
+    if num_chunks == 1:
+        return jax.grad(loss, has_aux=True)(params, rollout)
+    num_columns = rollout.valid.shape[1]
+    if num_chunks < 1 or num_columns % num_chunks:
+        raise ValueError(
+            f"A rollout of {num_columns} columns cannot be cut into num_chunks={num_chunks} equal chunks; "
+            f"choose a divisor of {num_columns}."
+        )
+    width = num_columns // num_chunks
+    total = jnp.maximum(jnp.sum(rollout.valid), 1)
+
+    def weighted(params: PyTree, chunk: Rollout) -> tuple[Array, Report]:
+        value, report = loss(params, chunk)
+        weight = jnp.sum(chunk.valid) / total
+        return weight * value, jax.tree.map(lambda entry: weight * entry, report)
+
+    differentiate = jax.grad(weighted, has_aux=True)
+
+    def body(sums: tuple[PyTree, Report], start: Array) -> tuple[tuple[PyTree, Report], None]:
+        return jax.tree.map(jnp.add, sums, differentiate(params, columns(rollout, start, width))), None
+
+    # Slices are taken inside the loop: cutting all chunks first would copy (and transpose) the observations once more.
+    shapes = jax.eval_shape(differentiate, params, columns(rollout, 0, width))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    (grads, report), _ = jax.lax.scan(body, zeros, jnp.arange(num_chunks, dtype=jnp.int32) * width)
+    return grads, report
+
+
+def columns(rollout: Rollout, start: int | Array, width: int) -> Rollout:
+    """Columns start .. start + width of every leaf of a rollout; `start` may be traced."""
+
+    def cut(field: str, tree: PyTree) -> PyTree:
+        axis = 0 if field in _BATCH_FIRST else 1
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, width, axis), tree)
+
+    return Rollout(**{field: cut(field, tree) for field, tree in rollout._asdict().items()})

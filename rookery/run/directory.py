@@ -1,0 +1,302 @@
+"""A run is a directory. Everything that is known of a run is in plain files there.
+
+    runs/impala-CartPole-v1-20261115-213305/
+        config.json     the resolved config, its digest, the command that repeats it, the versions of what was installed
+        metrics.jsonl   one JSON object per line, appended and never rewritten but by `rewind`
+        log.txt         what the python logger `rookery` said
+        checkpoints/    see rookery/run/checkpoint.py
+        result.json     how it ended
+        lock            held (flock) by the process that writes; its pid is inside
+
+Environment variables are never written: they may hold secrets. A disk that fails while training is warned of once and
+never raises into the training loop. The wall clock is for names and display only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rookery.run.records import LogFile, RowFile, config_digest, plain, read_json, write_json
+from rookery.run.versions import versions
+
+FORMAT = 1
+CONFIG, METRICS, LOG, RESULT, LOCK, CHECKPOINTS = (
+    "config.json", "metrics.jsonl", "log.txt", "result.json", "lock", "checkpoints"
+)  # fmt: skip
+STATUSES = ("running", "done", "failed", "stopped")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=,@-]{0,199}")
+_logger = logging.getLogger(__name__)
+
+
+class RunError(Exception):
+    """A run cannot be made, found or written to: what the user asked for must change."""
+
+    exit_code = 2
+
+
+class RunRow(NamedTuple):
+    """A line of `rookery list runs`."""
+
+    name: str
+    system: str
+    env: str
+    env_steps: int | None
+    return_mean: float | None
+    status: str  # one of STATUSES
+    age_seconds: float  # since it was created
+    path: Path
+
+
+Rows = list[RunRow]
+
+
+class Run:
+    """A run's directory: `Run.create` to write a new one, `Run.open` to read one, then `lock` to write to it again."""
+
+    def __init__(self, path: Path, checkpoint: Path | None = None) -> None:
+        self.path = path
+        self.checkpoint = checkpoint  # the one that was asked for by path, if any
+        self.metrics = RowFile(path / METRICS)
+        self._lock: int | None = None
+        self._handlers: list[tuple[logging.Logger, logging.Handler]] = []
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    # ------------------------------------------------------------------------------------------- create and find
+
+    @classmethod
+    def create(cls, root: Path | str, name: str | None, config: Mapping[str, Any], command: str) -> Run:
+        """A new directory below `root`, locked for writing. `config` names its `system` and `env`."""
+        root = Path(root)
+        if name is not None and not _NAME.fullmatch(name):
+            raise RunError(f"run name {name!r}: use letters, digits and . _ - only; --runs sets the place")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            path = _claim(root, config) if name is None else root / name
+            path.mkdir(exist_ok=True)
+            run = cls(path)
+            run.lock()
+            try:
+                if any((path / file).exists() for file in (CONFIG, METRICS, CHECKPOINTS)):
+                    raise RunError(
+                        f"{path} already holds a run. Continue it with `rookery resume {path.name}`, choose another "
+                        "--run, or remove the directory."
+                    )
+                write_json(path / CONFIG, {
+                    "format": FORMAT, "created": datetime.now(UTC).isoformat(timespec="seconds"), "command": command,
+                    "config": plain(config), "digest": config_digest(config), "versions": versions(),
+                })  # fmt: skip
+                run.checkpoints.mkdir()
+            except BaseException:
+                run.close()
+                raise
+        except OSError as error:
+            raise RunError(
+                f"cannot make a run in {root}: {error.strerror or error}. Choose a writable place with --runs."
+            ) from error
+        return run
+
+    @classmethod
+    def open(cls, path_or_name: Path | str, root: Path | str = "runs") -> Run:
+        """The run of that path, name, or unambiguous beginning of a name; a checkpoint's path gives its run."""
+        given, root = str(path_or_name), Path(root)
+        if not given:
+            raise RunError("the name of a run is empty. `rookery list runs` shows what there is.")
+        for start in (root / given, Path(given)):
+            place = (start.parent if start.is_file() else start).absolute()
+            if place.parent.name == CHECKPOINTS and (place.parent.parent / CONFIG).is_file() and place.is_dir():
+                return cls(place.parent.parent, place)
+            for path in (place, place.parent) if place.name == CHECKPOINTS else (place,):
+                if (path / CONFIG).is_file():
+                    return cls(path if start.is_absolute() else Path(os.path.relpath(path)))
+        names = [path.name for path in _runs(root)]
+        matches = [name for name in names if name.startswith(given)]
+        if len(matches) == 1:
+            return cls(root / matches[0])
+        if matches:
+            raise RunError(f"{given!r} is the beginning of {len(matches)} runs: {_some(matches)}. Give more of it.")
+        if not names:
+            raise RunError(f"no run {given!r}: there are no runs in {root}/. `rookery train` makes one.")
+        near = difflib.get_close_matches(given, names, n=3, cutoff=0.3) or names[:3]
+        raise RunError(f"no run {given!r} in {root}/. The nearest: {_some(near)}. `rookery list runs` shows all.")
+
+    @staticmethod
+    def list(root: Path | str = "runs") -> Rows:
+        """Every run below `root`, the newest first. Damaged files give empty cells, never an error."""
+        now = datetime.now(UTC)
+        return [row for _, row in sorted((_row(path, now) for path in _runs(Path(root))), key=lambda pair: pair[0])]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All of config.json: `config`, `command`, `versions`, `digest`, `created`."""
+        try:
+            value = json.loads((self.path / CONFIG).read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / CONFIG} cannot be read: {error}. Start the run again.") from error
+        if not isinstance(value, dict) or not isinstance(value.get("config"), dict):
+            raise RunError(f"{self.path / CONFIG} holds no config. Start the run again.")
+        if value.get("format", 0) > FORMAT:
+            by = value.get("versions", {}).get("rookery")
+            raise RunError(f"{self.path / CONFIG} was written by rookery {by}. Update: pip install --upgrade rookery.")
+        return value
+
+    # -------------------------------------------------------------------------------------------------- writing
+
+    def lock(self) -> None:
+        """Become the only writer. Raises RunError if there is another."""
+        if self._lock is not None:
+            return
+        try:
+            handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written to: {error.strerror}. Copy it elsewhere.") from error
+        for attempt in range(10):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:  # `rookery list` holds it for a moment when it looks
+                if attempt == 9:
+                    holder = os.pread(handle, 200, 0).decode(errors="replace").split("\n")[0]
+                    os.close(handle)
+                    raise RunError(f"{self.path} is being written by {holder}. {_remedy(holder)}") from None
+                time.sleep(0.02)
+            except OSError as error:
+                _logger.warning("%s: no locks on this file system (%s): do not start the run twice", self.path, error)
+                break
+        self._lock = handle
+        with contextlib.suppress(OSError):  # who holds it is for messages only
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
+
+    def write_metrics(self, row: Mapping[str, Any]) -> None:
+        """Append a row; NaN and infinities become null. Never raises for the disk (see RowFile)."""
+        self.metrics.append(row)
+
+    def rewind(self, updates: int) -> None:
+        """Drop the rows of later `updates` and the result: a run that resumes from there writes them again."""
+        self.metrics.keep(lambda row: (row.get("updates") or 0) <= updates)
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / RESULT).unlink()
+
+    def attach_log(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
+        """Send what `logger` (by default the one named rookery) says to log.txt, until `close`."""
+        logger = logger or logging.getLogger("rookery")
+        handler = LogFile(self.path / LOG)
+        handler.setLevel(level)
+        if logger.getEffectiveLevel() > level:
+            logger.setLevel(level)
+        logger.addHandler(handler)
+        self._handlers.append((logger, handler))
+
+    def write_result(self, status: str, result: Mapping[str, Any]) -> bool:
+        """Write result.json whole; False, with a warning, if the disk refuses. `status` is done, failed or stopped."""
+        if status not in STATUSES[1:]:
+            raise ValueError(f"status {status!r}: a run ends as one of {', '.join(STATUSES[1:])}")
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            write_json(self.path / RESULT, {"status": status, "ended": ended, **plain(result, lambda _: None)})
+        except OSError as error:
+            _logger.warning("%s: cannot be written: %s", self.path / RESULT, error.strerror)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the lock, the log and the metrics."""
+        self.metrics.close()
+        for logger, handler in self._handlers:
+            logger.removeHandler(handler)
+            handler.close()
+        self._handlers.clear()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# -------------------------------------------------------------------------------------------------------- files
+
+
+def _claim(root: Path, config: Mapping[str, Any]) -> Path:
+    """Make a directory with a name of its own, whatever others do at the same time."""
+    parts = [str(config.get("system") or "run"), str(config.get("env") or ""), f"{datetime.now():%Y%m%d-%H%M%S}"]
+    base = re.sub(r"[^A-Za-z0-9._+=,@]+", "-", "-".join(part[:80] for part in parts if part)).strip("-.")
+    for number in range(1, 10_000):
+        path = root / (base if number == 1 else f"{base}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise RunError(f"{root}/{base} and 9,999 like it exist. Give a --run.")
+
+
+def _runs(root: Path) -> list[Path]:
+    try:
+        return sorted(path for path in root.iterdir() if (path / CONFIG).is_file())
+    except OSError:
+        return []
+
+
+def _row(path: Path, now: datetime) -> tuple[float, RunRow]:
+    described, result = read_json(path / CONFIG), read_json(path / RESULT)
+    config = described.get("config")
+    config = config if isinstance(config, dict) else {}
+    try:
+        created = datetime.fromisoformat(described["created"])
+        age = max(0.0, (now - created).total_seconds())
+    except (KeyError, TypeError, ValueError):
+        age = max(0.0, now.timestamp() - path.stat().st_mtime)
+    if _is_locked(path / LOCK):
+        status, result = "running", {}
+    else:  # without a result: killed before it could say anything
+        status = result["status"] if result.get("status") in STATUSES else "failed"
+    last = {**RowFile(path / METRICS).last(), **result}
+    steps, returns = (last.get(key) for key in ("env_steps", "return_mean"))
+    row = RunRow(
+        name=path.name, system=str(config.get("system", "?")), env=str(config.get("env", "?")),
+        env_steps=int(steps) if isinstance(steps, (int, float)) else None,
+        return_mean=float(returns) if isinstance(returns, (int, float)) else None,
+        status=status, age_seconds=age, path=path,
+    )  # fmt: skip
+    return age, row
+
+
+def _is_locked(path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError, PermissionError), open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _remedy(holder: str) -> str:
+    pid = holder.removeprefix("process ")
+    if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        return "That process is gone, but one that it started still runs: end it first."
+    return f"Wait until it ends, stop it with `kill {pid}`, or choose another --run."
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")

@@ -1,0 +1,145 @@
+"""What a run says when it has ended: how it went, what held it back, and what to type next."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+from rookery.run.display import Row, clock, number
+
+BUSY = 0.10  # a learner that is idle less than this share of the time is the limit
+DOMINANT = 0.30  # the largest part of the time below this share does not stand out
+SHORT_SECONDS = 120.0
+LABEL = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended; `dataclasses.asdict` of it is what result.json holds."""
+
+    status: str  # done, failed or stopped
+    name: str
+    path: Path | str
+    seconds: float
+    env_steps: int
+    updates: int
+    episodes: int
+    env_steps_per_s: float
+    return_mean: float | None = None
+    eval_return_mean: float | None = None
+    target: float | None = None
+    seconds_to_target: float | None = None
+    checkpoint: Path | str | None = None  # where the policy is
+    reason: str | None = None  # why it failed or stopped
+    bottleneck: str | None = None
+
+
+def bottleneck(row: Row, *, cores: int, collectors: int, num_envs: int, topology: str) -> str:
+    """One sentence that names what held the run back, with its figure, and one that says what to change."""
+    start = _start_share(row)
+    if start > 0.5 and row.seconds < SHORT_SECONDS:
+        return (
+            f"Start-up and compilation took {start:.0%} of these {row.seconds:.0f} s. "
+            "A longer run shows the real speed; the next one starts faster, as compiled programs are kept."
+        )
+    phases = {name: share for name, share in row.phases.items() if name != "start" and share > 0}
+    largest = max(phases, key=phases.__getitem__, default="")
+    share = phases.get(largest, 0.0)
+    alternating = topology.lower() in ("sync", "anakin")  # who learns does not collect meanwhile: idle means nothing
+    if not alternating and row.learner_idle <= BUSY:
+        return _learner(f"it was busy {1 - row.learner_idle:.0%} of the time")
+    if share >= DOMINANT and largest == "learn" and alternating:
+        return _learner(f"learning took {share:.0%} of the time")
+    if share >= DOMINANT and largest in ("env", "inference", "transfer"):
+        spare = 0 if alternating else max(0, cores - collectors)
+        return _collecting(largest, share, cores=cores, spare=spare, collectors=collectors, num_envs=num_envs)
+    if not alternating and row.learner_idle > 0.3:
+        return f"The learner waited for data {row.learner_idle:.0%} of the time. {_more(cores, collectors, num_envs)}"
+    parts = ", ".join(f"{name} {value:.0%}" for name, value in sorted(phases.items(), key=lambda item: -item[1])[:3])
+    return f"Nothing stands out: the time went to {parts or 'nothing that was measured'}. More cores would help most."
+
+
+def _start_share(row: Row) -> float:
+    """The part of the run before it had its speed: measured, or what the recent rate cannot explain."""
+    if "start" in row.phases:
+        return row.phases["start"]
+    if row.seconds <= 0 or row.env_steps_per_s <= 0:
+        return 0.0
+    return max(0.0, 1.0 - row.env_steps / row.env_steps_per_s / row.seconds)
+
+
+def _learner(figure: str) -> str:
+    return (
+        f"The learner is the limit: {figure}. A smaller network, fewer epochs or a faster device would help; "
+        "more collectors would not."
+    )
+
+
+def _collecting(largest: str, share: float, *, cores: int, spare: int, collectors: int, num_envs: int) -> str:
+    if largest == "env":
+        what = f"Stepping the environments is the limit: {share:.0%} of the time."
+        if spare:
+            return f"{what} Try --collectors {cores}: {collectors} of {cores} cores step environments."
+        return f"{what} A vectorised or C++ version of the environment, or more than {cores} cores, would help."
+    if largest == "inference":
+        per_collector = max(1, num_envs // max(1, collectors))
+        return (
+            f"Choosing actions is the limit: {share:.0%} of the time, for {per_collector} environments at once. "
+            f"Try --num-envs {2 * num_envs}: a call for twice as many costs little more."
+        )
+    return (
+        f"Moving data is the limit: {share:.0%} of the time. Larger batches, longer rollouts or smaller observations "
+        "(uint8 instead of float32) would help."
+    )
+
+
+def _more(cores: int, collectors: int, num_envs: int) -> str:
+    if collectors < cores:
+        return f"Try --collectors {cores}: there are {cores} cores."
+    return f"Try --num-envs {2 * num_envs}, so that each collector brings more at a time."
+
+
+def summary(outcome: Outcome, width: int = 80) -> str:
+    """The last block of text of a run. Sentences are folded to `width`; commands and paths never are."""
+    head = {"done": "Done in", "stopped": "Stopped after", "failed": "Failed after"}.get(outcome.status, "Ended after")
+    first = (
+        f"{head} {_duration(outcome.seconds)}: {outcome.env_steps:,} steps ({outcome.env_steps_per_s:,.0f}/s), "
+        f"{outcome.updates:,} updates, {outcome.episodes:,} episodes."
+    )
+    rows: list[tuple[str, str]] = []
+    if outcome.reason:
+        rows.append(("reason", _fold(outcome.reason, width)))
+    if outcome.return_mean is not None:
+        last = min(outcome.episodes, 100)
+        rows.append(("return", f"{number(outcome.return_mean)}   mean of the last {last} training episodes"))
+    if outcome.eval_return_mean is not None:
+        rows.append(("evaluated", f"{number(outcome.eval_return_mean)}   the greedy policy"))
+    if outcome.target is not None:
+        when = "not reached"
+        if outcome.seconds_to_target is not None:
+            when = f"reached after {_duration(outcome.seconds_to_target)}"
+        rows.append(("target", f"{number(outcome.target)}   {when}"))
+    if outcome.bottleneck:
+        rows.append(("speed", _fold(outcome.bottleneck, width)))
+    rows.append(("run", str(outcome.path)))
+    if outcome.checkpoint is not None:
+        checkpoint = Path(outcome.checkpoint)
+        inside = checkpoint.is_relative_to(outcome.path)
+        rows.append(("policy", str(checkpoint.relative_to(outcome.path) if inside else checkpoint)))
+        rows.append(("evaluate", f"rookery eval {outcome.name}"))
+        rows.append(("go on", f"rookery resume {outcome.name}"))
+    else:
+        rows.append(("policy", "no checkpoint was written"))
+    return "\n".join([textwrap.fill(first, width), *(f"  {label:{LABEL}} {text}" for label, text in rows)])
+
+
+def _fold(text: str, width: int) -> str:
+    folded = textwrap.wrap(text, max(width - LABEL - 3, 30), break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * (LABEL + 3)).join(folded)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{clock(seconds)} h" if seconds >= 3600 else f"{clock(seconds)} min"

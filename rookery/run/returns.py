@@ -1,0 +1,57 @@
+"""`return_mean`: the mean return of the last 100 training episodes, as they were played."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+
+class ReturnWindow:
+    """The returns of the last `size` episodes, and when their mean first reached `target` with the window full."""
+
+    def __init__(self, size: int = 100, target: float | None = None) -> None:
+        if size < 1:
+            raise ValueError(f"size={size}: a mean needs at least one episode")
+        self.target = target
+        self.episodes = 0  # all that ever ended, not only those in the window
+        self.seconds_to_target: float | None = None
+        self._returns: deque[float] = deque(maxlen=size)
+
+    def add(self, total_rewards: Iterable[float], seconds: float) -> None:
+        """Episodes that ended, in their order, `seconds` after the start of the run."""
+        for total_reward in total_rewards:
+            self._returns.append(float(total_reward))
+            self.episodes += 1
+            if self.seconds_to_target is None and self.reached:
+                self.seconds_to_target = seconds
+
+    @property
+    def return_mean(self) -> float | None:
+        """None until the first episode has ended."""
+        return sum(self._returns) / len(self._returns) if self._returns else None
+
+    @property
+    def full(self) -> bool:
+        return len(self._returns) == self._returns.maxlen
+
+    @property
+    def reached(self) -> bool:
+        """Is the mean of a full window at the target now? A few lucky episodes at the start do not count."""
+        mean = self.return_mean
+        return self.target is not None and self.full and mean is not None and mean >= self.target
+
+    def snapshot(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "returns": list(self._returns),
+            "episodes": self.episodes,
+            "seconds_to_target": self.seconds_to_target,
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Continue from a snapshot; the target is that of this window."""
+        self._returns.clear()
+        self._returns.extend(snapshot["returns"])
+        self.episodes = snapshot["episodes"]
+        self.seconds_to_target = snapshot["seconds_to_target"]

@@ -1,0 +1,27 @@
+"""What is installed, read from package metadata: nothing is imported to find out."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+PACKAGES = ("rookery", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "ale-py")
+
+
+def rookery_version() -> str:
+    """The version of this package; "unknown" in a source tree that was never installed."""
+    try:
+        return metadata.version("rookery")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Python, the platform and every package that a run's numbers may depend on and that is installed."""
+    found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

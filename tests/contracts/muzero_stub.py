@@ -1,0 +1,114 @@
+"""MuZero against the contracts: `act` searches, visits and root values travel in extras, targets are unrolled.
+
+The search is one ply deep over the learned model: enough to have visits and a root value. The observation has a leaf
+`state` for searches on true rules; `process` drops it, so it is never stored. Two players who alternate are told by a
+negative discount in `needs`, and nowhere else. Schrittwieser et al., 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rookery.types import Agent, Array, Batch, Decision, Learned, Needs, PyTree, Rollout, Spec, TrainState
+
+
+@dataclass(frozen=True, kw_only=True)
+class MuZero:
+    num_unrolled: int = 3
+    td_steps: int = 2
+    discount: float = -1.0  # minus gamma: the value of the next position is the other player's
+    num_simulations: int = 8
+    num_sampled_moves: int = 4
+    width: int = 6
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
+        assert isinstance(spec.action, gymnasium.spaces.Discrete)
+        assert isinstance(spec.observation, gymnasium.spaces.Dict)
+        num_inputs, num_actions = int(np.prod(spec.observation["board"].shape or ())), int(spec.action.n)
+
+        def represent(params: PyTree, board: Array) -> Array:
+            return jnp.tanh(board @ params["represent"])  # [..., W]
+
+        def advance(params: PyTree, latent: Array, action: Array) -> tuple[Array, Array]:
+            x = jnp.concatenate([latent, jax.nn.one_hot(action, num_actions)], -1) @ params["advance"]
+            return jnp.tanh(x[..., :-1]), x[..., -1]  # latent [..., W], reward [...]
+
+        def predict(params: PyTree, latent: Array) -> tuple[Array, Array]:
+            x = latent @ params["predict"]
+            return x[..., :-1], x[..., -1]  # logits [..., A], value [...]
+
+        def init(key: Array) -> TrainState:
+            shapes = {
+                "represent": (num_inputs, self.width),
+                "advance": (self.width + num_actions, self.width + 1),
+                "predict": (self.width, num_actions + 1),
+            }
+            keys = dict(zip(shapes, jax.random.split(key, len(shapes))))
+            params = {name: 0.3 * jax.random.normal(keys[name], shape) for name, shape in shapes.items()}
+            return TrainState(params, slow=(), optimizer=(), updates=jnp.int32(0))
+
+        def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
+            latent = represent(params, observation["board"])
+            prior, _ = predict(params, latent)  # [B, A]
+            each = jnp.broadcast_to(jnp.arange(num_actions), prior.shape)
+            child, reward = advance(params, jnp.repeat(latent[:, None], num_actions, 1), each)
+            q = reward + self.discount * predict(params, child)[1]  # [B, A]
+            visits = jax.nn.softmax(prior + self.num_simulations * q)
+            root = jnp.sum(visits * q, -1)
+            heat = jnp.where(memory["move"] < self.num_sampled_moves, explore["temperature"], 0.0)
+            sampled = jax.random.categorical(key, jnp.log(visits) / jnp.maximum(heat, 1e-6)[:, None])
+            action = jnp.where(heat > 0, sampled, jnp.argmax(visits, -1))
+            return Decision(action, {"move": memory["move"] + 1}, {"visits": visits, "root_value": root})
+
+        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+            return {"temperature": np.full(len(env_index), 1.0 if env_steps < 500_000 else 0.5, np.float32)}
+
+        def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
+            root = rollout.extras["root_value"]
+            rollout = rollout._replace(observation={"board": rollout.observation["board"]})
+            return rollout, jnp.abs(root[0] - targets(rollout, rollout.discount * self.discount)[0])
+
+        def targets(rollout: Rollout, discount: Array) -> Array:
+            """-> value targets [K + 1, B]: td_steps rewards, then the root value found when the move was played"""
+
+            def back(acc: Array, row: Any) -> tuple[Array, None]:
+                reward, factor, valid = row
+                return valid * (reward + factor * acc), None
+
+            found = []
+            for k in range(self.num_unrolled + 1):
+                rows = tuple(x[k : k + self.td_steps] for x in (rollout.reward, discount, rollout.valid))
+                found.append(jax.lax.scan(back, rollout.extras["root_value"][k + self.td_steps], rows, reverse=True)[0])
+            return jnp.stack(found)
+
+        def loss(params: PyTree, rollout: Rollout, weight: Array) -> tuple[Array, Array]:
+            target = targets(rollout, rollout.discount)
+            latent = represent(params, rollout.observation["board"][0])
+            alive, total, first = jnp.ones_like(weight), jnp.zeros_like(weight), jnp.zeros_like(weight)
+            for k in range(self.num_unrolled + 1):
+                logits, value = predict(params, latent)
+                policy = -jnp.sum(rollout.extras["visits"][k] * jax.nn.log_softmax(logits), -1)
+                first = value if k == 0 else first
+                here = rollout.valid[k] * alive  # 0 from the reset row on: nothing is learned across episodes
+                latent, reward = advance(params, latent, rollout.action[k])
+                terms = policy + jnp.square(value - target[k]) + jnp.square(reward - rollout.reward[k])
+                total, alive = total + here * terms, here * jnp.where(rollout.discount[k] == 0, 0.0, 1.0)
+            return jnp.mean(weight * total), jnp.abs(first - target[0])
+
+        def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
+            found = jax.value_and_grad(loss, has_aux=True)(state.params, batch.rollout, batch.weight)
+            (value, priorities), tree = found
+            params = jax.tree.map(lambda p, g: p - 1e-2 * g, state.params, tree)
+            return Learned(TrainState(params, (), (), state.updates + 1), {"loss": value}, priorities)
+
+        def memory(num: int) -> PyTree:
+            return {"move": jnp.zeros(num, jnp.int32)}
+
+        needs = Needs(self.num_unrolled + self.td_steps + 1, self.discount, replay=True)
+        return Agent(init, memory, act, explore, learn, needs, process=process)

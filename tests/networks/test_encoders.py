@@ -1,0 +1,213 @@
+"""Every space is read, or refused with a reason."""
+
+import flax.linen as nn
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rookery.networks import NetworkConfig, actor_critic
+from rookery.networks.encoders import Encoder, leaves
+from rookery.types import Spec
+
+spaces = gymnasium.spaces
+VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+SPACES = {
+    "scalar": spaces.Box(-1, 1, (), np.float32),
+    "vector": VECTOR,
+    "double vector": spaces.Box(-1, 1, (5,), np.float64),
+    "matrix": spaces.Box(-1, 1, (3, 12), np.float32),
+    "board": spaces.Box(0, 1, (10, 5), np.uint8),
+    "grid": spaces.Box(0, 1, (10, 10, 6), np.bool_),
+    "small image": spaces.Box(0, 255, (3, 16, 12), np.uint8),
+    "grey image": spaces.Box(0, 255, (40, 44), np.uint8),
+    "colour image": spaces.Box(0, 255, (36, 52, 3), np.uint8),
+    "stack": spaces.Box(0, 255, (4, 40, 40), np.uint8),
+    "colour stack": spaces.Box(0, 255, (2, 40, 40, 3), np.uint8),
+    "float image": spaces.Box(0, 1, (40, 40, 1), np.float32),
+    "discrete": spaces.Discrete(5, start=2),
+    "multi-discrete": spaces.MultiDiscrete([3, 2, 4]),
+    "multi-discrete grid": spaces.MultiDiscrete([[3, 2], [4, 5]]),
+    "multi-binary": spaces.MultiBinary((2, 3)),
+    "nested": spaces.Dict(
+        camera=spaces.Box(0, 255, (40, 40, 3), np.uint8),
+        body=spaces.Dict(position=VECTOR, contact=spaces.MultiBinary(2)),
+        goal=spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (), np.float32)]),
+    ),
+}
+
+
+def sample(space, shape, seed=0):
+    """Observations with leading axes `shape`, as a pool would give them: plain dicts and tuples of arrays."""
+    if isinstance(space, spaces.Dict):
+        return {name: sample(part, shape, seed + i) for i, (name, part) in enumerate(space.items())}
+    if isinstance(space, spaces.Tuple):
+        return tuple(sample(part, shape, seed + i) for i, part in enumerate(space))
+    space.seed(seed)
+    return np.stack([space.sample() for _ in range(int(np.prod(shape)))]).reshape(*shape, *space.shape)
+
+
+def encode(space, observation, **config):
+    encoder = Encoder(leaves(space, config.get("encoder", "auto")), NetworkConfig(**config))
+    return encoder.apply(encoder.init(jax.random.key(0), observation), observation)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space_can_be_acted_on_and_learned_from(name):
+    space = SPACES[name]
+    network = actor_critic(Spec(space, spaces.Discrete(3)), 3, NetworkConfig())
+    params = network.init(jax.random.key(0))
+    output, memory = network.step(params, sample(space, (2,)), network.memory(2))
+    assert (output.policy.shape, output.value.shape, memory) == ((2, 3), (2,), ())
+    rows = network.unroll(params, sample(space, (3, 2)), (), np.zeros((3, 2), bool))
+    assert (rows.policy.shape, rows.value.shape) == ((3, 2, 3), (3, 2))
+    assert rows.policy.dtype == rows.value.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    "name, kind, layout",
+    [
+        ("vector", "numbers", ""),
+        ("matrix", "numbers", ""),
+        ("board", "numbers", ""),
+        ("grid", "small", "HWC"),
+        ("small image", "small", "CHW"),
+        ("grey image", "nature", "HW"),
+        ("colour image", "nature", "HWC"),
+        ("stack", "nature", "CHW"),
+        ("colour stack", "nature", "NHWC"),
+        ("float image", "nature", "HWC"),
+        ("discrete", "one_hot", ""),
+    ],
+)
+def test_the_size_of_an_image_decides_how_it_is_read(name, kind, layout):
+    (leaf,) = leaves(SPACES[name])
+    assert (leaf.kind, leaf.layout) == (kind, layout)
+
+
+def test_categories_become_one_hots_counted_from_their_start():
+    def identity(space, observation):
+        return encode(space, observation, hidden=())
+
+    np.testing.assert_array_equal(identity(spaces.Discrete(3, start=2), np.array([2, 4])), [[1, 0, 0], [0, 0, 1]])
+    np.testing.assert_array_equal(identity(spaces.MultiDiscrete([2, 3]), np.array([[1, 0]])), [[0, 1, 1, 0, 0]])
+
+
+def test_bytes_are_divided_by_their_bound_and_other_numbers_left_alone():
+    ram, board = spaces.Box(0, 255, (2,), np.uint8), spaces.Box(0, 1, (2,), np.uint8)
+    np.testing.assert_allclose(encode(ram, np.array([[255, 0]], np.uint8), hidden=()), [[1, 0]])
+    np.testing.assert_allclose(encode(board, np.array([[1, 0]], np.uint8), hidden=()), [[1, 0]])
+    np.testing.assert_allclose(encode(VECTOR, np.array([[300, -2, 0, 1]], np.float32), hidden=()), [[300, -2, 0, 1]])
+
+
+def test_every_leaf_of_a_nested_observation_matters():
+    space = SPACES["nested"]
+    observation = sample(space, (1,))
+    features = encode(space, observation)
+    paths, structure = jax.tree.flatten(observation)
+    for index in range(len(paths)):
+        changed = list(paths)
+        changed[index] = (1 - changed[index] if changed[index].max() <= 1 else 2 - changed[index]).astype(
+            paths[index].dtype
+        )
+        assert not np.allclose(encode(space, jax.tree.unflatten(structure, changed)), features)
+
+
+def test_an_image_reads_the_same_in_both_layouts():
+    last = spaces.Box(0, 255, (40, 44, 3), np.uint8)
+    first = spaces.Box(0, 255, (3, 40, 44), np.uint8)
+    image = sample(last, (2,))
+    np.testing.assert_allclose(encode(last, image), encode(first, image.transpose(0, 3, 1, 2)), atol=1e-5)
+
+
+def test_the_impala_encoder_reads_images_of_any_size():
+    assert encode(SPACES["stack"], sample(SPACES["stack"], (2,)), encoder="impala").shape == (2, 256)
+    assert encode(SPACES["small image"], sample(SPACES["small image"], (2,)), encoder="impala").shape == (2, 256)
+
+
+def test_the_mlp_encoder_flattens_images():
+    assert [leaf.kind for leaf in leaves(ATARI, "mlp")] == ["numbers"]
+
+
+def test_the_nature_network_has_the_known_number_of_parameters():
+    network = actor_critic(Spec(ATARI, spaces.Discrete(6)), 6, NetworkConfig())
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 1_687_719
+
+
+def test_hidden_layers_are_orthogonal_with_gain_sqrt_2_and_zero_bias():
+    encoder = Encoder(leaves(VECTOR), NetworkConfig(hidden=(64, 32)))
+    params = encoder.init(jax.random.key(0), np.zeros((1, 4), np.float32))["params"]
+    for layer in params.values():
+        kernel = np.asarray(layer["kernel"])
+        gram = kernel.T @ kernel if kernel.shape[0] > kernel.shape[1] else kernel @ kernel.T
+        np.testing.assert_allclose(gram, 2 * np.eye(len(gram)), atol=1e-5)
+        assert not np.any(layer["bias"])
+
+
+def test_the_activation_is_the_chosen_one():
+    observation = sample(VECTOR, (8,))
+    relu, tanh = (encode(VECTOR, observation, activation=name) for name in ("relu", "tanh"))
+    assert relu.min() == 0 and tanh.min() < 0
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Dict(x=VECTOR, words=spaces.Text(10)),
+        spaces.Dict(x=VECTOR, words=spaces.Sequence(spaces.Discrete(3))),
+        spaces.Dict(x=VECTOR, words=spaces.Graph(spaces.Discrete(3), None)),
+    ],
+)
+def test_a_space_that_cannot_be_read_is_refused_by_name_with_a_remedy(space):
+    with pytest.raises(TypeError, match=r"observation\['words'\] is a .* torso"):
+        actor_critic(Spec(space, spaces.Discrete(2)), 2, NetworkConfig())
+
+
+def test_an_encoder_that_does_not_fit_the_space_is_refused():
+    with pytest.raises(ValueError, match="has none; use 'auto'"):
+        actor_critic(Spec(VECTOR, spaces.Discrete(2)), 2, NetworkConfig(encoder="impala"))
+    with pytest.raises(ValueError, match="sides >= 36"):
+        actor_critic(Spec(SPACES["small image"], spaces.Discrete(2)), 2, NetworkConfig(encoder="nature"))
+    with pytest.raises(TypeError, match="nothing to encode"):
+        only_mask = spaces.Dict(action_mask=spaces.MultiBinary(2))
+        actor_critic(Spec(only_mask, spaces.Discrete(2)), 2, NetworkConfig())
+
+
+class Doubling(nn.Module):
+    @nn.compact
+    def __call__(self, observation):
+        return nn.Dense(7)(2.0 * observation)
+
+
+@pytest.mark.parametrize("core, heads", [("none", "auto"), ("lstm", "auto"), ("none", "separate")])
+def test_a_flax_module_can_be_the_torso(core, heads):
+    module = Doubling()
+    network = actor_critic(
+        Spec(VECTOR, spaces.Discrete(3)), 3, NetworkConfig(core=core, heads=heads), torso=(module.init, module.apply)
+    )
+    params = network.init(jax.random.key(0))
+    observation = sample(VECTOR, (5,))
+    output, _ = network.step(params, observation, network.memory(5))
+    assert output.policy.shape == (5, 3)
+    if core == "none" and heads == "auto":
+        features = module.apply(params["encoder"], observation)
+        np.testing.assert_allclose(output.value, (features @ params["heads"]["value"]["kernel"])[:, 0], rtol=1e-5)
+
+
+def test_a_torso_reads_a_space_that_no_encoder_can_and_must_give_rows_of_features():
+    space = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(3))
+    spec = Spec(space, spaces.Discrete(3))
+    torso = (
+        lambda key, observation: {"w": jnp.ones((4, 2))},
+        lambda params, observation: observation["x"] @ params["w"],
+    )
+    network = actor_critic(spec, 3, NetworkConfig(), torso=torso)
+    params = network.init(jax.random.key(0))
+    observation = sample(space, (2,)) | {"action_mask": np.array([[1, 0, 1], [0, 0, 1]], np.int8)}
+    output, _ = network.step(params, observation, ())
+    np.testing.assert_array_equal(output.policy == -1e9, observation["action_mask"] == 0)
+    with pytest.raises(ValueError, match="must give features"):
+        actor_critic(spec, 3, NetworkConfig(), torso=(torso[0], lambda params, o: o["x"][0])).init(jax.random.key(0))

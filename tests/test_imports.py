@@ -1,0 +1,283 @@
+"""What may import what, read from the source without running it, so that a wrong import is found where it is written.
+
+    cli -> run -> systems -> topologies -> (runtime, workers) -> (algorithms, envs, data)
+        -> networks -> ops -> spaces -> types
+
+A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
+The last tests feed every rule a package that breaks it, so that no rule can become one that never says no.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = [
+    {"types"},
+    {"spaces"},
+    {"ops"},
+    {"networks"},
+    {"algorithms", "envs", "data"},
+    {"runtime", "workers"},
+    {"topologies"},
+    {"systems"},
+    {"run"},
+    {"cli", "__main__"},
+]
+FREE = {"bench", "examples"}  # programs about the library rather than parts of it: they may import anything
+NO_JAX = {"types", "spaces", "envs", "data"}  # so that an environment process starts in well under a second
+JAX = {"jax", "jaxlib", "flax", "optax", "chex", "rlax", "distrax", "mctx", "orbax"}
+PICKLES = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
+STARTS_PROCESSES = {"envs"}  # may pickle a factory for a child it starts itself; never on the way from a checkpoint
+VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "misc", "legacy"}
+WALL_CLOCK = {f"rookery.run.{name}" for name in ("directory", "records", "logging", "display", "tensorboard")}
+
+
+class Import(NamedTuple):
+    target: str  # "jax.numpy", "rookery.envs.pool"
+    line: int
+    lazy: bool  # inside a function: runs later, or never
+    typing_only: bool  # under `if TYPE_CHECKING`: never runs
+
+
+class Module(NamedTuple):
+    name: str
+    tree: ast.Module
+    is_package: bool
+
+    @property
+    def part(self) -> str:
+        """The folder or top-level file it belongs to: `envs` for rookery.envs.pool, "" for rookery itself."""
+        return self.name.partition(".")[2].partition(".")[0]
+
+
+Package = dict[str, Module]
+
+
+def read_package(root: Path = ROOT / "rookery") -> Package:
+    modules = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        modules[name] = Module(name, ast.parse(path.read_text(), str(path)), is_package)
+    return modules
+
+
+def imports(module: Module, package: Package) -> list[Import]:
+    """Every import of a module, with `from rookery import ops` and relative imports resolved to full names."""
+    found: list[Import] = []
+
+    def visit(node: ast.AST, lazy: bool, typing_only: bool) -> None:
+        if isinstance(node, ast.Import):
+            found.extend(Import(alias.name, node.lineno, lazy, typing_only) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                parts = module.name.split(".")  # one dot in a package's __init__ means the package itself
+                above = parts[: len(parts) - node.level + module.is_package]
+                source = ".".join([*above, source] if source else above)
+            for alias in node.names:
+                full = f"{source}.{alias.name}"
+                found.append(Import(full if full in package else source, node.lineno, lazy, typing_only))
+        in_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for child in node.body:
+                visit(child, lazy, True)
+            for child in node.orelse:
+                visit(child, lazy, typing_only)
+            return
+        for child in ast.iter_child_nodes(node):
+            visit(child, lazy or in_function, typing_only)
+
+    visit(module.tree, False, False)
+    return found
+
+
+def ours(name: str) -> bool:
+    return name.split(".")[0] == "rookery"
+
+
+def reached(start: list[str], package: Package, *, lazy: bool) -> set[str]:
+    """Our modules that importing `start` brings along, parents included; with `lazy`, what functions import too."""
+    seen: set[str] = set()
+    pending = list(start)
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in package:
+            continue
+        seen.add(name)
+        if "." in name:
+            pending.append(name.rpartition(".")[0])
+        # The root imports its public names late on purpose; that is not part of importing one of its modules.
+        with_lazy = lazy and name != "rookery"
+        taken = (i for i in imports(package[name], package) if not i.typing_only and (with_lazy or not i.lazy))
+        pending += [i.target for i in taken if ours(i.target)]
+    return seen
+
+
+# ----------------------------------------------------------------------------------------------------------- rules
+
+
+def wrong_direction(module: Module, package: Package) -> Iterator[str]:
+    rank = {part: i for i, layer in enumerate(LAYERS) for part in layer}
+    if module.part == "" or module.part in FREE:
+        return
+    if module.part not in rank:
+        yield f"{module.name}: `{module.part}` has no place in LAYERS (tests/test_imports.py); give it one"
+        return
+    for found in imports(module, package):
+        if not ours(found.target):
+            continue
+        part = found.target.partition(".")[2].partition(".")[0]
+        if part == "":
+            yield f"{module.name}:{found.line}: import the module a name lives in, not the package's public face"
+        elif part != module.part and rank.get(part, len(LAYERS)) >= rank[module.part]:
+            yield f"{module.name}:{found.line}: {module.part} may not import {part} (layers go one way)"
+
+
+def jax_where_none_may_be(module: Module, package: Package) -> Iterator[str]:
+    if module.part not in NO_JAX:
+        return
+    for found in imports(module, package):
+        if found.target.split(".")[0] in JAX and not found.typing_only:
+            yield f"{module.name}:{found.line}: imports {found.target}; {module.part} must do without jax"
+    for name in reached([module.name], package, lazy=False) - {module.name}:
+        for found in imports(package[name], package):
+            if found.target.split(".")[0] in JAX and not found.lazy and not found.typing_only:
+                yield f"{module.name}: brings in {found.target} by way of {name}:{found.line}"
+
+
+def ray_outside_its_file(module: Module, package: Package) -> Iterator[str]:
+    if module.name == "rookery.runtime.ray":
+        return
+    for found in imports(module, package):
+        if found.target.split(".")[0] == "ray" and not found.typing_only:
+            yield f"{module.name}:{found.line}: ray is imported in rookery/runtime/ray.py alone"
+
+
+def code_from_data(module: Module, package: Package) -> Iterator[str]:
+    """pickle and its kin, `allow_pickle=True`, eval and exec."""
+    for found in imports(module, package):
+        if found.target.split(".")[0] in PICKLES:
+            yield f"{module.name}:{found.line}: imports {found.target}; what is read from disk must not run"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec"}:
+            yield f"{module.name}:{node.lineno}: calls {node.func.id}"
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+            yield f"{module.name}:{node.value.lineno}: allow_pickle must be False"
+
+
+def code_from_checkpoints(module: Module, package: Package) -> Iterator[str]:
+    if module.part not in STARTS_PROCESSES:
+        yield from code_from_data(module, package)
+    if "checkpoint" in module.name.rpartition(".")[2]:
+        for name in reached([module.name], package, lazy=True) - {module.name}:
+            for problem in code_from_data(package[name], package):
+                yield f"{problem} (on the way from a checkpoint, by {module.name})"
+
+
+def vague_name(module: Module, package: Package) -> Iterator[str]:
+    for word in set(module.name.split(".")) & VAGUE:
+        yield f"{module.name}: `{word}` says nothing; name the module by its noun"
+
+
+def wall_clock(module: Module, package: Package) -> Iterator[str]:
+    """Durations, leases and rates use time.monotonic or perf_counter: the wall clock jumps."""
+    if module.name in WALL_CLOCK or module.part in FREE:
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            if text.endswith(("time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today")):
+                yield f"{module.name}:{node.lineno}: {text} outside {', '.join(sorted(WALL_CLOCK))}"
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            for alias in node.names:
+                if alias.name in {"time", "time_ns"}:
+                    yield f"{module.name}:{node.lineno}: from time import {alias.name}"
+
+
+RULES = [wrong_direction, jax_where_none_may_be, ray_outside_its_file, code_from_checkpoints, vague_name, wall_clock]
+PACKAGE = read_package()
+PARTS = sorted({module.part for module in PACKAGE.values()})
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part or "root")
+def test_every_module_keeps_the_rule(part: str, rule: object) -> None:
+    assert callable(rule)
+    modules = [module for module in PACKAGE.values() if module.part == part]
+    problems = [problem for module in modules for problem in rule(module, PACKAGE)]
+    assert not problems, "\n".join(problems)
+
+
+def test_importing_environments_and_data_leaves_jax_out() -> None:
+    names = [name for name, module in PACKAGE.items() if module.part in NO_JAX]
+    assert {"rookery.envs", "rookery.data", "rookery.types"} <= set(names)
+    heavy = sorted(JAX | {"ray", "torch"})
+    code = f"import sys, {', '.join(names)}; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip() == "[]", f"importing {', '.join(names)} also imported {found.stdout}"
+
+
+# ------------------------------------------------------------------------------------------------- can a rule say no?
+
+BAD = {
+    "upwards": ("rookery.envs.pool", "from rookery.workers import collector", wrong_direction),
+    "sideways": ("rookery.workers.learner", "import rookery.runtime.local", wrong_direction),
+    "sideways back": ("rookery.runtime.fleet", "from rookery import workers", wrong_direction),
+    "lazily upwards": ("rookery.data.table", "def f():\n    from ..run import trainer", wrong_direction),
+    "the public face": ("rookery.run.trainer", "from rookery import train", wrong_direction),
+    "an unknown folder": ("rookery.gadgets", "", wrong_direction),
+    "jax in envs": ("rookery.envs.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
+    "jax behind a module": ("rookery.data.table", "from rookery.ops import vtrace", jax_where_none_may_be),
+    "ray elsewhere": ("rookery.runtime.fleet", "def f():\n    import ray", ray_outside_its_file),
+    "pickle": ("rookery.run.trainer", "from pickle import loads", code_from_checkpoints),
+    "pickle behind": ("rookery.run.checkpoint", "def f():\n    import rookery.envs.child", code_from_checkpoints),
+    "eval": ("rookery.run.config", "eval('1')", code_from_checkpoints),
+    "allow_pickle": ("rookery.data.chunks", "load(x, allow_pickle=True)", code_from_checkpoints),
+    "utils": ("rookery.data.utils", "", vague_name),
+    "time.time": ("rookery.workers.learner", "import time\ntime.time()", wall_clock),
+    "from time": ("rookery.workers.learner", "from time import time", wall_clock),
+    "datetime": ("rookery.topologies.sync", "datetime.datetime.now()", wall_clock),
+}
+GOOD = {
+    "rookery": "def __getattr__(name):\n    from rookery.run import trainer",
+    "rookery.ops.vtrace": "import jax",
+    "rookery.workers.collector": "import time\ntime.monotonic()",
+    "rookery.runtime.local": "",
+    "rookery.runtime.ray": "import ray",
+    "rookery.run.directory": "import time\ntime.time()",
+    "rookery.envs.child": "import cloudpickle",
+    "rookery.envs.serial": "if TYPE_CHECKING:\n    import jax\nfrom rookery import spaces\nfrom . import child",
+    "rookery.spaces": "from rookery.types import Spec",
+    "rookery.types": "",
+}
+
+
+def written(sources: dict[str, str]) -> Package:
+    folders = {name.rpartition(".")[0] for name in sources if name.count(".") == 2}
+    sources = dict.fromkeys(folders, "") | sources
+    return {name: Module(name, ast.parse(text), name in folders | {"rookery"}) for name, text in sources.items()}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_rule_refuses_what_breaks_it(case: str) -> None:
+    name, source, rule = BAD[case]
+    package = written(GOOD | {name: source})
+    assert list(rule(package[name], package))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_accepts_a_good_package(rule: object) -> None:
+    assert callable(rule)
+    package = written(GOOD)
+    assert [problem for module in package.values() for problem in rule(module, package)] == []
