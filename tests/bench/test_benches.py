@@ -30,7 +30,7 @@ print(json.dumps(dict(peer=NAME, version="9.9", steps_per_s=1000.0 + seed, impor
 # ------------------------------------------------------------------------------------------------------- cartpole
 
 
-def finished(seconds: float, **answer) -> process.Finished:
+def finished(seconds: float, /, **answer) -> process.Finished:
     return process.Finished(seconds, answer, None)
 
 
