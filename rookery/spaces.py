@@ -16,15 +16,14 @@ Inside Rookery every observation and action is *canonical*: a dict, a tuple or a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from gymnasium import spaces as gs
 
+from rookery.trees import ArraySpec, tree_map
 from rookery.types import PyTree, Spec
 
 _NARROW = {"float64": "float32", "float16": "float32", "longdouble": "float32", "int64": "int32", "uint64": "uint32"}
@@ -39,18 +38,6 @@ _REMEDY = {
 
 class UnsupportedSpace(TypeError):
     """A leaf of a space that cannot become an array of fixed shape."""
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """Shape and type of one leaf (a dataclass, not a tuple: trees may contain tuples)."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 # ------------------------------------------------------------------------------------------------- the tree walk
@@ -77,20 +64,11 @@ def leaves(space: Space, keys: tuple[Any, ...] = ()) -> Iterator[tuple[str, tupl
         yield ".".join(map(str, keys)), keys, space
 
 
-def map_tree(function: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
-    """`function` on the leaves of trees of dicts, tuples and lists (what jax.tree.map does, without jax)."""
-    if isinstance(tree, dict):
-        return {key: map_tree(function, value, *(r[key] for r in rest)) for key, value in tree.items()}
-    if isinstance(tree, (tuple, list)):
-        return tuple(map_tree(function, value, *(r[i] for r in rest)) for i, value in enumerate(tree))
-    return function(tree, *rest)
-
-
 def take(tree: PyTree, index: Any) -> PyTree:
     """`leaf[index]` for every leaf."""
     if isinstance(tree, np.ndarray):
         return tree[index]
-    return map_tree(lambda leaf: leaf[index], tree)
+    return tree_map(lambda leaf: leaf[index], tree)
 
 
 # ---------------------------------------------------------------------------------------------------- spaces

@@ -1,7 +1,7 @@
 """What may import what, read from the source without running it, so that a wrong import is found where it is written.
 
-    cli -> run -> systems -> topologies -> (runtime, workers) -> (algorithms, envs, data)
-        -> networks -> ops -> spaces -> types
+    cli -> bench -> run -> systems -> topologies -> (runtime, workers) -> (algorithms, envs, data)
+        -> networks -> ops -> spaces -> trees -> types
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
 The last tests feed every rule a package that breaks it, so that no rule can become one that never says no.
@@ -21,6 +21,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"types"},
+    {"trees"},
     {"spaces"},
     {"ops"},
     {"networks"},
@@ -29,10 +30,11 @@ LAYERS = [
     {"topologies"},
     {"systems"},
     {"run"},
+    {"bench"},
     {"cli", "__main__"},
 ]
-FREE = {"bench", "examples"}  # programs about the library rather than parts of it: they may import anything
-NO_JAX = {"types", "spaces", "envs", "data"}  # so that an environment process starts in well under a second
+FREE = {"examples"}  # programs about the library rather than parts of it: they may import anything
+NO_JAX = {"types", "trees", "spaces", "envs", "data"}  # so that an environment process starts in well under a second
 JAX = {"jax", "jaxlib", "flax", "optax", "chex", "rlax", "distrax", "mctx", "orbax"}
 PICKLES = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
 STARTS_PROCESSES = {"envs"}  # may pickle a factory for a child it starts itself; never on the way from a checkpoint

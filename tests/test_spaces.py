@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces as gs
 
 from rookery import spaces
+from rookery.trees import tree_map
 from rookery.types import Spec
 
 NESTED = gs.Dict(
@@ -47,7 +48,7 @@ def test_array_specs_and_bytes_agree_with_zeros():
         assert (spec.shape, spec.dtype, spec.nbytes) == (array.shape, array.dtype, array.nbytes)
         return array.nbytes
 
-    sizes = spaces.map_tree(same, specs, arrays)
+    sizes = tree_map(same, specs, arrays)
     assert spaces.nbytes(NESTED) == sizes["camera"] + sum(sizes["body"]) + sizes["bits"] + sizes["choice"] + 4
     assert spaces.nbytes(NESTED) == 48 + 12 + 4 + 6 + 16 + 4
 
@@ -75,7 +76,7 @@ def test_actions_go_to_the_environment_and_back():
         sent = spaces.canonical_action(space, action)
         assert space.contains(sent | {"turn": sent["turn"][()]}), sent
         back = spaces.canonical_observation(space, sent)
-        spaces.map_tree(np.testing.assert_array_equal, back, dict(action))
+        tree_map(np.testing.assert_array_equal, back, dict(action))
 
 
 def test_box_actions_are_clipped_and_integers_rounded():

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.spaces import map_tree
+from rookery.trees import tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
 MAX_SEED = 2**31  # ALE takes a C int; the same range everywhere
@@ -78,7 +78,7 @@ def not_finite(array: Array) -> Array:
 
 def join(steps: list[TimeStep]) -> TimeStep:
     """One TimeStep of every group: a copy, so that it outlives the next `send`."""
-    return TimeStep(*(map_tree(lambda *leaves: np.concatenate(leaves), *parts) for parts in zip(*steps)))
+    return TimeStep(*(tree_map(lambda *leaves: np.concatenate(leaves), *parts) for parts in zip(*steps)))
 
 
 def read_options(cls: type, id: str, options: dict[str, Any]) -> Any:

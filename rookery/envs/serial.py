@@ -19,6 +19,7 @@ from gymnasium import spaces as gs
 
 from rookery import spaces
 from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, join, not_finite, split
+from rookery.trees import tree_map
 from rookery.types import Episode, PyTree, TimeStep
 
 
@@ -69,7 +70,7 @@ class SerialPool:
     def send(self, action: PyTree, group: int = 0) -> None:
         """Returns at once: the environments are stepped by `recv`."""
         size = self.groups[group].stop - self.groups[group].start
-        self._box.put(spaces.map_tree(np.copy, self._encode[group](action)), group)  # it may be the caller's own array
+        self._box.put(tree_map(np.copy, self._encode[group](action)), group)  # it may be the caller's own array
         self._turn[group] ^= 1
         self._todo[group] = list(range(size - 1, -1, -1))
 
@@ -136,7 +137,7 @@ class SerialPool:
         self._box.clear_all()
         for group, ids in enumerate(self.groups):
             part = spaces.take(tuple(snapshot["last"][name] for name in TimeStep._fields[1:]), ids)
-            spaces.map_tree(np.copyto, tuple(self._answers[group][self._turn[group]].step)[1:], part)
+            tree_map(np.copyto, tuple(self._answers[group][self._turn[group]].step)[1:], part)
         return self._everything()
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ from rookery.envs.pool import (
     not_finite,
     split,
 )
+from rookery.trees import tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
 
@@ -86,7 +87,7 @@ class VectorisedPool:
     def send(self, action: PyTree, group: int = 0) -> None:
         """Returns at once: the environments are stepped by `recv`, so that a decision can be computed meanwhile."""
         action = self._encode[group](action)  # may be the caller's own array, hence a copy
-        self._box.put(action.copy() if isinstance(action, np.ndarray) else spaces.map_tree(np.copy, action), group)
+        self._box.put(action.copy() if isinstance(action, np.ndarray) else tree_map(np.copy, action), group)
 
     def recv(self, group: int = 0) -> TimeStep:
         action = self._box.peek(group)

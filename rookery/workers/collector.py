@@ -17,6 +17,7 @@ import numpy as np
 
 from rookery import ops, spaces
 from rookery.data import arrays
+from rookery.trees import ArraySpec
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
 
@@ -215,8 +216,8 @@ def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
     memory = jax.eval_shape(lambda: agent.memory(B))
     explore = agent.explore(np.arange(B), B, 0)
     decision = jax.eval_shape(agent.act, params, observation, memory, ops.random.key(0), explore)
-    rows = lambda tree, length: jax.tree.map(lambda x: arrays.ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
-    scalar = lambda dtype: arrays.ArraySpec((T, B), np.dtype(dtype))
+    rows = lambda tree, length: jax.tree.map(lambda x: ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
+    scalar = lambda dtype: ArraySpec((T, B), np.dtype(dtype))
     extras = rows(decision.extras, T)
     if needs.return_discount is not None:
         extras = extras | {"discounted_return": scalar(np.float32)}
@@ -227,10 +228,10 @@ def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
         discount=scalar(np.float32),
         valid=scalar(np.float32),
         extras=extras,
-        memory=jax.tree.map(lambda x: arrays.ArraySpec(x.shape, np.dtype(x.dtype)), memory),
+        memory=jax.tree.map(lambda x: ArraySpec(x.shape, np.dtype(x.dtype)), memory),
         version=scalar(np.int32),
-        stream=arrays.ArraySpec((B,), np.dtype(np.int64)),
-        step=arrays.ArraySpec((B,), np.dtype(np.int64)),
+        stream=ArraySpec((B,), np.dtype(np.int64)),
+        step=ArraySpec((B,), np.dtype(np.int64)),
     )
 
 

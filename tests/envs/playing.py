@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery import spaces
+from rookery.trees import tree_map
 from rookery.types import EnvPool, Episode, TimeStep
 
 
@@ -34,7 +35,7 @@ def advance(pool: EnvPool, action: Any) -> TimeStep:
         pool.send(spaces.take(action, group), g)
     answers = {g: pool.recv(g) for g in reversed(range(len(pool.groups)))}
     parts = zip(*(answers[g] for g in range(len(pool.groups))))
-    return TimeStep(*(spaces.map_tree(lambda *leaves: np.concatenate(leaves), *part) for part in parts))
+    return TimeStep(*(tree_map(lambda *leaves: np.concatenate(leaves), *part) for part in parts))
 
 
 def play(pool: EnvPool, num_steps: int, *, seed: int = 7, start: TimeStep | None = None, actions: int = 0) -> Played:
@@ -52,7 +53,7 @@ def assert_same(a: Any, b: Any) -> None:
         assert x.dtype == y.dtype
         np.testing.assert_array_equal(x, y)
 
-    spaces.map_tree(same, a, b)
+    tree_map(same, a, b)
 
 
 def assert_next_step_autoreset(steps: list[TimeStep]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from playing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 from rookery import envs, spaces
+from rookery.trees import tree_map
 
 pytest.importorskip("ale_py")
 
@@ -69,7 +70,7 @@ def test_answers_are_never_overwritten(pool):
             pool.send(random_action(pool, np.random.default_rng(0), step)[group], g)
         for g in range(2):
             held.append(tuple(pool.recv(g)))
-            copies.append(spaces.map_tree(np.copy, held[-1]))
+            copies.append(tree_map(np.copy, held[-1]))
     for a, b in zip(held, copies):
         assert_same(a, b)
 

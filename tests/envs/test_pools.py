@@ -20,6 +20,7 @@ from playing import (
 
 from rookery import envs, spaces
 from rookery.envs.toys import TOYS
+from rookery.trees import tree_map
 
 
 class Counting(gymnasium.Env):
@@ -133,11 +134,11 @@ def test_groups_step_independently(pool):
                 pool.send(spaces.take(action, pool.groups[0]), 0)
             pool.send(spaces.take(action, pool.groups[1]), 1)
             if stir:
-                mine0 = spaces.map_tree(np.copy, tuple(pool.recv(0)))
+                mine0 = tree_map(np.copy, tuple(pool.recv(0)))
             else:
                 mine0 = spaces.take(tuple(step0), pool.groups[0])
-            last = spaces.map_tree(np.copy, tuple(pool.recv(1)))
-            mine = type(step0)(*spaces.map_tree(lambda a, b: np.concatenate([a, b]), mine0, last))
+            last = tree_map(np.copy, tuple(pool.recv(1)))
+            mine = type(step0)(*tree_map(lambda a, b: np.concatenate([a, b]), mine0, last))
             record.append(last)
         if pool.id == "masked":
             pytest.skip("its legal actions depend on both groups")
@@ -151,7 +152,7 @@ def test_a_restored_pool_continues_bit_for_bit(id):
     middle = play(pool, 23).steps[-1]
     advance(pool, random_action(pool, np.random.default_rng(1), middle))
     saved = pool.snapshot()
-    frozen = spaces.map_tree(np.copy, saved)
+    frozen = tree_map(np.copy, saved)
     whole = play(pool, 150, start=middle if id != "masked" else pool.restore(saved))
     assert_same(saved, frozen)  # the snapshot is no view of what goes on
 
@@ -222,7 +223,7 @@ def test_answers_are_whole_until_the_next_send_to_their_group(pool):
         pytest.skip("its legal actions depend on every answer")
     pool.send(spaces.take(actions[0], pool.groups[0]), 0)
     held = pool.recv(0)
-    copy = spaces.map_tree(np.copy, tuple(held))
+    copy = tree_map(np.copy, tuple(held))
     pool.send(spaces.take(actions[1], pool.groups[1]), 1)
     pool.recv(1)
     pool.take_episodes()
@@ -247,7 +248,7 @@ def test_the_callers_action_array_may_be_reused_after_send(pool):
 
 def test_observations_have_the_canonical_shapes_and_types(pool):
     for step in play(pool, 15).steps:
-        spaces.map_tree(_check_leaf, spaces.array_specs(pool.spec.observation), step.observation)
+        tree_map(_check_leaf, spaces.array_specs(pool.spec.observation), step.observation)
         assert step.env_ids.dtype == np.int32 and step.reward.dtype == np.float32
         assert step.first.dtype == step.terminated.dtype == step.truncated.dtype == bool
 
@@ -287,5 +288,5 @@ def _check_leaf(spec, leaf):
 
 def _leaves(step):
     found = []
-    spaces.map_tree(found.append, tuple(step))
+    tree_map(found.append, tuple(step))
     return found
