@@ -208,7 +208,7 @@ def test_the_broken_episode_of_a_rebuilt_environment_is_not_counted(pool):
     rng = np.random.default_rng(0)
     steps = [step]
     for t in range(200):
-        if t % 7 == 3:
+        if t % 31 == 3:
             pool.rebuild(2)
         steps.append(advance(pool, random_action(pool, rng, steps[-1])))
     assert pool.take_episodes() == reference_episodes(steps)
@@ -289,3 +289,9 @@ def _leaves(step):
     found = []
     spaces.map_tree(found.append, tuple(step))
     return found
+
+
+def test_an_environment_plays_different_episodes():
+    steps = play(make(Counting, 2, groups=1), 60).steps
+    draws = np.concatenate([step.observation[step.first, 1] for step in steps])
+    assert len(draws) > 10 and len(np.unique(draws)) == len(draws)

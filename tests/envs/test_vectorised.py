@@ -55,6 +55,19 @@ def test_a_balanced_pole_is_truncated_after_500_steps_and_a_fallen_one_terminate
         np.testing.assert_array_equal(s.terminated, fallen)  # the true last observation is there, nowhere else
 
 
+def test_a_restored_cartpole_is_still_truncated_after_500_steps():
+    pool = envs.make("CartPole-v1", 2)
+    step = pool.reset(0)
+    for t in range(1, 501):
+        if t == 300:
+            saved = pool.snapshot()
+            pool = envs.make("CartPole-v1", 2)
+            step = pool.restore(saved)
+        step = advance(pool, (step.observation[:, 2] + step.observation[:, 3] > 0).astype(np.int32))
+        assert step.truncated.tolist() == [t == 500] * 2
+    assert [e.length for e in pool.take_episodes()] == [500, 500]
+
+
 def test_cartpole_v0_is_truncated_after_200_steps_and_options_reach_it():
     pool = envs.make("CartPole-v0", 4)
     assert isinstance(pool, VectorisedPool) and pool._envs[0].max_episode_steps == 200
