@@ -122,7 +122,6 @@ class VectorisedPool:
         env = self._envs[group]
         if self._is_cartpole:
             cast(CartPoleVectorEnv, env).prev_done[env_id - self.groups[group].start] = True
-            self._ended[group] = self._ended[group].copy()  # the last answer still shows the old one
             self._ended[group][env_id - self.groups[group].start] = True
             self._tally.abort(env_id)
             return

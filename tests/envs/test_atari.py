@@ -81,14 +81,14 @@ def test_a_rebuilt_environment_answers_first_and_the_others_go_on(pool, played):
     steps = [played.steps[0]]
     for t in range(1, 40):
         if t in (6, 16):  # row 15 is the last of the games of the others
-            pool.rebuild(1)
+            pool.rebuild(2)
         steps.append(advance(pool, random_action(pool, rng)))
-        assert_same(spaces.take(tuple(steps[t]), [0, 2]), spaces.take(tuple(played.steps[t]), [0, 2]))
+        assert_same(spaces.take(tuple(steps[t]), [0, 1]), spaces.take(tuple(played.steps[t]), [0, 1]))
         if t in (6, 16):
-            assert steps[t].first[1] and not (steps[t].terminated | steps[t].truncated)[1]
-            assert not steps[t].observation[1, :3].any()
+            assert steps[t].first[2] and not (steps[t].terminated | steps[t].truncated)[2]
+            assert not steps[t].observation[2, :3].any()
         if t in (7, 17):
-            assert not steps[t].first[1]
+            assert not steps[t].first[2]
     assert pool.take_episodes() == reference_episodes(steps)
 
 

@@ -13,6 +13,8 @@ from rookery.envs import EnvironmentFailed
 from rookery.envs.serial import SerialPool
 from rookery.envs.vectorised import VectorisedPool
 
+BALANCE = np.array([0.1, 0.3, 3.0, 1.0])  # pushing by the sign of this keeps every pole up for 500 steps
+
 
 class Drifting(gymnasium.Env):
     observation_space = gymnasium.spaces.Dict(
@@ -41,7 +43,7 @@ def test_a_balanced_pole_is_truncated_after_500_steps_and_a_fallen_one_terminate
     step = pool.reset(0)
     steps = [step]
     for _ in range(520):
-        lean = step.observation[:, 2] + step.observation[:, 3]
+        lean = step.observation @ BALANCE
         lean[:4] = 1  # these push to the right for ever
         step = advance(pool, (lean > 0).astype(np.int32))
         steps.append(step)
@@ -53,6 +55,19 @@ def test_a_balanced_pole_is_truncated_after_500_steps_and_a_fallen_one_terminate
     for s in steps:
         fallen = (np.abs(s.observation[:, 2]) > 12 * np.pi / 180) | (np.abs(s.observation[:, 0]) > 2.4)
         np.testing.assert_array_equal(s.terminated, fallen)  # the true last observation is there, nowhere else
+
+
+def test_a_restored_cartpole_is_still_truncated_after_500_steps():
+    pool = envs.make("CartPole-v1", 2)
+    step = pool.reset(0)
+    for t in range(1, 501):
+        if t == 300:
+            saved = pool.snapshot()
+            pool = envs.make("CartPole-v1", 2)
+            step = pool.restore(saved)
+        step = advance(pool, (step.observation @ BALANCE > 0).astype(np.int32))
+        assert step.truncated.tolist() == [t == 500] * 2
+    assert [e.length for e in pool.take_episodes()] == [500, 500]
 
 
 def test_cartpole_v0_is_truncated_after_200_steps_and_options_reach_it():
