@@ -37,8 +37,8 @@ class Distribution(NamedTuple):
     entropy: Callable[[Array], Array]  # (outputs) -> [...]
     kl: Callable[[Array, Array], Array]  # (p_outputs, q_outputs) -> [...] KL(p || q)
     sample_and_logp: Callable[[Array, Array], tuple[PyTree, Array]]
-    #   (key, outputs) -> action, its logp: sample, then logp, but exact where a tanh has saturated. For Gaussians the
-    #   gradient is that of the reparameterised sample (SAC), not the score: a policy gradient takes logp(outputs, action)
+    #   (key, outputs) -> action, its logp: sample, then logp, but exact where a tanh has saturated. For Gaussians its
+    #   gradient goes through the reparameterised sample (SAC) and is not the score: that is logp(outputs, action)'s
 
 
 def mask_logits(outputs: Array, mask: Array) -> Array:
@@ -216,7 +216,7 @@ def squashed_gaussian(low: ArrayLike, high: ArrayLike) -> Distribution:
     def logp(outputs: Array, action: Array) -> Array:
         flat = _from_event(action, shape)
         y = jnp.clip((flat - _lift(centre, flat)) * _lift(1 / half, flat), -_LARGEST_TANH, _LARGEST_TANH)
-        # atanh(y) is half their difference, log(1 − y²) their sum. Neither log1p nor arctanh: inside a sum over more than
+        # atanh(y) is half their difference, log(1 − y²) their sum. Neither log1p nor arctanh: in a sum over more than
         # some 10⁴ numbers, XLA on CPU (jax 0.10.2, its YNN reduce fusion) takes log1p(−y) for log1p(y).
         above, below = jnp.log(1 + y), jnp.log(1 - y)
         return _normal_logp(outputs, 0.5 * (above - below), size) - jnp.sum(above + below, -1) - log_half
