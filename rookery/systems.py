@@ -75,6 +75,12 @@ def defaults(name: str, env: str) -> dict[str, Any]:
     return {**SYSTEMS[name].defaults, **chosen}
 
 
+def name_of(algorithm: Any) -> str:
+    """The system that an algorithm of Rookery's is known by (PPO() -> "ppo"), else the name of its class."""
+    path = f"{type(algorithm).__module__}:{type(algorithm).__name__}".removeprefix("rookery.algorithms.")
+    return next((entry.name for entry in SYSTEMS.values() if entry.algorithm == path), type(algorithm).__name__)
+
+
 TOPOLOGIES = {entry.topology.split(":")[1]: entry.topology for entry in SYSTEMS.values()}
 
 
