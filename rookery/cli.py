@@ -16,8 +16,9 @@ import json  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
+import warnings  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
-from typing import Annotated, Any  # noqa: E402
+from typing import Any, NoReturn  # noqa: E402
 
 from rookery import systems  # noqa: E402
 
@@ -38,36 +39,46 @@ BAD_CONFIG, ENV_FAILED, DIVERGED = 2, 3, 4
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a command and leaves with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint, 6 disk."""
+    """Runs a command and leaves with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint, 6 disk,
+    130 and 143 after SIGINT and SIGTERM."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         sys.exit(0)
     if args[0] in ("--version", "version"):
+<<<<<<< HEAD
         from importlib.metadata import version
 
         print(version("rookery"))
+=======
+        from rookery.run.versions import rookery_version
+
+        print(rookery_version())
+>>>>>>> t-cli
         sys.exit(0)
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": train, "resume": resume, "eval": evaluate, "show": show, "list": list_things, "bench": bench,
     }  # fmt: skip
     if args[0] not in commands:
         fail(f"there is no command {args[0]!r}.{nearest(args[0], list(commands))} `rookery --help` lists them.")
+    warnings.showwarning = lambda message, *_: print(f"rookery: {message}", file=sys.stderr)
     try:
         status = commands[args[0]](args[1:])
+        sys.stdout.flush()
     except BrokenPipeError:  # `rookery list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
+    except KeyboardInterrupt:  # before there was anything to save
+        status = 128 + signal.SIGINT
     except Exception as error:
         status = status_of(error)
         if status == 1:
             raise
         fail(str(error), status)
-    sys.stdout.flush()
     sys.exit(status)
 
 
-def fail(message: str, status: int = BAD_CONFIG) -> None:
+def fail(message: str, status: int = BAD_CONFIG) -> NoReturn:
     print(f"rookery: {message}", file=sys.stderr)
     sys.exit(status)
 
@@ -80,10 +91,9 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def status_of(error: Exception) -> int:
     """The exit status of an error that is the user's to mend; 1 for one that is ours."""
     from rookery.envs import EnvironmentFailed, UnknownEnvironment
-    from rookery.run.config import ConfigError
     from rookery.spaces import UnsupportedSpace
 
-    if isinstance(error, (ConfigError, UnknownEnvironment, UnsupportedSpace, systems.UnknownSystem)):
+    if isinstance(error, (UnknownEnvironment, UnsupportedSpace, systems.UnknownSystem)):
         return BAD_CONFIG
     if isinstance(error, EnvironmentFailed):
         return ENV_FAILED
@@ -94,28 +104,28 @@ def status_of(error: Exception) -> int:
 
 
 def train(args: list[str]) -> int:
-    cfg, flags = parse_system("train", args)
+    cfg, as_json = parse_system("train", args)
     from rookery.run.trainer import Trainer
 
     with Trainer.from_config(cfg, began=BEGAN) as trainer:
-        return run_to_the_end(trainer, flags["json"])
+        return run_to_the_end(trainer, as_json)
 
 
 def resume(args: list[str]) -> int:
-    from rookery.run import config
+    if not args or args[0].startswith("-"):
+        usage = "rookery resume RUN [options], with a run's name or path, or the path of one of its checkpoints"
+        if not {"-h", "--help"} & set(args):
+            fail(f"which run? {usage} (rookery list runs shows them)")
+        print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
+        return 0
+    from rookery.run import api, config, options, startup
     from rookery.run.directory import Run
 
-    if not args or args[0].startswith("-"):
-        fail("which run? rookery resume RUN (rookery list runs shows them)")
+    startup.prepare()
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
-    saved = config.from_dict(run.config["config"])
-    cfg, flags = parse_options("resume", args[1:], saved)
-    from rookery.run.trainer import Trainer
-
-    with Trainer.from_config(cfg, began=BEGAN) as trainer:
-        trainer.continue_run(run)
-        trainer.restore(run.checkpoint or run.path)
-        return run_to_the_end(trainer, flags["json"])
+    cfg, as_json = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(run.config["config"]))
+    with api.resume(run, cfg, began=BEGAN) as trainer:
+        return run_to_the_end(trainer, as_json)
 
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
@@ -131,74 +141,48 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
         received.append(number)
         trainer.stopped_because = trainer.stopped_because or signal.Signals(number).name
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, note)
-    trainer.show(json=as_json)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
+        trainer.show(json=as_json)
         for _ in trainer:
             pass
+        if received:
+            trainer.say("stopping: what is in flight is learned from and saved; a second signal leaves at once")
         result = trainer.finish("stopped" if received else "done", evaluate=not received)
     except NonFinite as error:
         trainer.fail(str(error))
+        trainer.close()
         fail(f"{error} {trainer.last_good()}", DIVERGED)
     except Exception as error:
         trainer.fail(f"{type(error).__name__}: {error}")
         raise
-    if as_json:
-        print(json.dumps(result.metrics))
-    else:
-        print(summary(trainer.outcome(result)))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    print(json.dumps(result.metrics) if as_json else summary(trainer.outcome(result)))
     return 128 + received[0] if received else 0
 
 
 # ------------------------------------------------------------------------------------------------------ parsing
 
 
-def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, Any]]:
-    """SYSTEM --env ID [options] -> the resolved config, and the flags that are no part of it."""
+def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, bool]:
+    """SYSTEM --env ID [options] -> the resolved config, and whether the answer is wanted as JSON."""
     if not args or args[0].startswith("-"):
         names = "\n".join(f"  {s.name:<8} {s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
-        print(f"usage: rookery {command} SYSTEM --env ID [options]\n\nsystems:\n{names}\n\n"
-              f"rookery {command} SYSTEM --env ID --help lists the options with their values for that environment.")
-        sys.exit(0 if args else BAD_CONFIG)
+        asked = bool({"-h", "--help"} & set(args))
+        text = f"usage: rookery {command} SYSTEM --env ID [options]\n\nsystems:\n{names}\n\n"
+        text += f"rookery {command} SYSTEM --env ID --help lists the options with their values for that environment."
+        print(text, file=sys.stdout if asked else sys.stderr)
+        sys.exit(0 if asked else BAD_CONFIG)
     systems.system(args[0])
     env = peek(args, "--env") or env_default
     if env is None and not {"-h", "--help"} & set(args):
         fail(f"which environment? rookery {command} {args[0]} --env ID (rookery list envs shows some)")
-    from rookery.run import config, startup
+    from rookery.run import config, options, startup
 
     startup.prepare()
-    return parse_options(command, args[1:], config.resolve(args[0], env=env or "CartPole-v1"))
-
-
-def parse_options(command: str, args: list[str], base: Any) -> tuple[Any, dict[str, Any]]:
-    """The options on top of a resolved config, by tyro: flat names, nearest-name suggestions, exit 2 on a mistake."""
-    import tyro
-
-    from rookery.run.config import ConfigError
-
-    flat = tyro.conf.arg(name="")
-    fields: list[Any] = [
-        ("env", str, dataclasses.field(default=base.env_name)),
-        ("env_options", tuple[str, ...], dataclasses.field(default=())),
-        ("json", bool, dataclasses.field(default=False)),
-    ]
-    for part in ("algorithm", "topology", "run"):
-        value = getattr(base, part)
-        fields.append((part, Annotated[type(value), flat], dataclasses.field(default=value)))
-    options = dataclasses.make_dataclass("Options", fields, frozen=True, kw_only=True)
-    options.__doc__ = f"{base.system} on {base.env_name}: {systems.SYSTEMS[base.system].summary}."
-    chosen: Any = tyro.cli(options, args=args, prog=f"rookery {command} {base.system}")
-    env_options = dict(base.env_options)
-    for item in chosen.env_options:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise ConfigError(f"--env-options takes name=value, not {item!r}")
-        env_options[key.replace("-", "_")] = _value(value)
-    cfg = dataclasses.replace(
-        base, env=chosen.env, env_options=env_options, algorithm=chosen.algorithm, topology=chosen.topology, run=chosen.run
-    )
-    return cfg, {"json": chosen.json}
+    return options.parse(f"rookery {command} {args[0]}", args[1:], config.resolve(args[0], env=env or "CartPole-v1"))
 
 
 def peek(args: Sequence[str], flag: str) -> str | None:
@@ -211,63 +195,79 @@ def peek(args: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 # ------------------------------------------------------------------------------------------- eval, show, list, bench
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """Plays the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
+
+    episodes: int = 20
+    """One in each of so many environments."""
+    seed: int = 1
+    """Of the environments."""
+    runs: str = "runs"
+    """The directory that holds the runs."""
+    json: bool = False
+    """One JSON line instead of the text."""
+
+
 def evaluate(args: list[str]) -> int:
+    if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
+        fail("which run? rookery eval RUN [options]: a run's name or path, or the path of a checkpoint")
     import tyro
 
-    @dataclasses.dataclass(frozen=True)
-    class Eval:
-        """Plays the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
+    from rookery.run.config import ConfigError
 
-        run: tyro.conf.Positional[str]
-        """A run's name or path, or the path of a checkpoint."""
-        episodes: int = 20
-        seed: int = 1
-        runs: str = "runs"
-        json: bool = False
-
-    options = tyro.cli(Eval, args=args, prog="rookery eval")
+    run = "" if args[0].startswith("-") else args[0]
+    options = tyro.cli(EvalOptions, args=args[1:] if run else args, prog=f"rookery eval {run or 'RUN'}")
+    if options.episodes < 1:
+        raise ConfigError(f"--episodes {options.episodes}: it must be at least 1")
     from rookery.run.api import evaluate_run
 
-    report = evaluate_run(options.run, episodes=options.episodes, seed=options.seed, root=options.runs)
+    report = evaluate_run(run, episodes=options.episodes, seed=options.seed, root=options.runs)
     if options.json:
         print(json.dumps(report))
-    else:
-        low, high = min(report["returns"]), max(report["returns"])
-        print(f"{report['run']}  {report['env']}")
-        print(f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
-              f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)")
+        return 0
+    low, high = min(report["returns"]), max(report["returns"])
+    print(f"{report['run']}  {report['system']} on {report['env']}, {report['env_steps']:,} steps trained")
+    print(f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
+          f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)")
     return 0
 
 
 def show(args: list[str]) -> int:
-    cfg, flags = parse_system("show", args, env_default="CartPole-v1")
+    cfg, as_json = parse_system("show", args, env_default="CartPole-v1")
     from rookery.run.show import describe
 
     graph, text = describe(cfg)
-    print(json.dumps(graph) if flags["json"] else text)
+    print(json.dumps(graph) if as_json else text)
     return 0
+
+
+LISTS = ("systems", "envs", "runs")
 
 
 def list_things(args: list[str]) -> int:
     from rookery.run import listing
 
-    as_json = "--json" in args
-    words = [word for word in args if not word.startswith("--")]
-    what = words[0] if words else ""
-    if what not in ("systems", "envs", "runs"):
-        fail(f"list what? rookery list systems | envs | runs.{nearest(what, ['systems', 'envs', 'runs'])}")
-    rows = getattr(listing, what)(peek(args, "--runs") or "runs") if what == "runs" else getattr(listing, what)()
-    print(json.dumps(rows) if as_json else listing.table(rows))
+    root, rest = peek(args, "--runs") or "runs", [word for word in args if word != "--json"]
+    what = rest.pop(0) if rest else ""
+    if what in ("-h", "--help"):
+        print("usage: rookery list systems | envs | runs [--runs DIRECTORY] [--json]")
+        return 0
+    if what not in LISTS:
+        fail(f"list what? rookery list systems | envs | runs.{nearest(what, LISTS)}")
+    rest = [word for word in rest if not (what == "runs" and (word == root or word.startswith("--runs")))]
+    if rest:
+        fail(f"`rookery list {what}` takes no {rest[0]!r}.{nearest(rest[0], ['--json', '--runs'])}")
+    rows = listing.runs(root) if what == "runs" else getattr(listing, what)()
+    if "--json" in args:
+        print(json.dumps(rows))
+    elif not rows:
+        print(f"no runs in {root}/ yet: rookery train ppo --env CartPole-v1 makes one")
+    else:
+        print(listing.table(rows, width=listing.terminal_width()))
     return 0
 
 

@@ -1,14 +1,18 @@
-"""The three functions of the Python interface that are not the Trainer itself: train, load, and finding checkpoints."""
+"""The Python interface beside the Trainer: train, load, and what `rookery resume` and `rookery eval` do."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
+from rookery.run.assemble import newest_checkpoint, saved_params
 from rookery.run.directory import Run
-from rookery.run.trainer import Result, Trainer, newest_checkpoint
+from rookery.run.trainer import Result, Trainer
+
+_logger = logging.getLogger(__name__)
 
 
 def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
@@ -17,40 +21,64 @@ def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
     result = rookery.train("ppo", env="CartPole-v1", total_steps=100_000)
     """
     with Trainer(system, env=env, **options) as trainer:
-        for _ in trainer:
-            pass
-        return trainer.finish()
+        try:
+            for _ in trainer:
+                pass
+            return trainer.finish()
+        except BaseException as error:
+            trainer.fail(f"{type(error).__name__}: {error}")
+            raise
+
+
+def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Trainer:
+    """A trainer that goes on in that run's directory with `cfg`, which may differ from the run's own in its options."""
+    directory = run.checkpoint or newest_checkpoint(run)
+    meta, options = checkpoint.read_meta(directory), cfg.run
+    if meta["env_steps"] >= options.total_steps:
+        raise config.ConfigError(
+            f"{run.name} has trained for all of its {options.total_steps:,} steps. "
+            f"Give it more: rookery resume {run.name} --total-steps {2 * options.total_steps}"
+        )
+    if options.seconds is not None and meta["seconds"] >= options.seconds:
+        raise config.ConfigError(
+            f"{run.name} has run for all of its {options.seconds:g} seconds. "
+            f"Give it more: rookery resume {run.name} --seconds {2 * options.seconds:g}"
+        )
+    trainer = Trainer.from_config(cfg, began=began)
+    before = run.config
+    trainer.continue_run(run, directory)
+    if before["config"] != cfg.to_dict():
+        run.write_config(cfg.to_dict(), config.command(cfg))
+        _logger.info("goes on from %s with another config; until there: %s", directory.name, before["config"])
+    return trainer
 
 
 def load(path: str | Path, *, root: str | Path = "runs", algorithm: Any = None, env: Any = None, torso: Any = None) -> Any:
     """The policy of a run (its newest valid checkpoint) or of a checkpoint: `action, memory = policy(observation, memory)`.
 
-    An algorithm, environment or network of your own is not part of the file: pass it again.
+    An algorithm, environment or network (torso) of your own is not part of any file: pass it again.
     """
     startup.prepare()
     import jax
     import numpy as np
 
-    from rookery.workers.learner import from_flat
     from rookery.workers.policy import Policy
 
     run = Run.open(path, root)
-    cfg = config.from_dict(run.config["config"], algorithm=algorithm, env=env)
-    directory = run.checkpoint or newest_checkpoint(run)
-    tree, _ = checkpoint.load(directory)
+    cfg = config.from_dict(run.config["config"], algorithm=algorithm, env=env, torso=torso)
+    tree, _ = checkpoint.load(run.checkpoint or newest_checkpoint(run))
     spec = envs.spec_of(cfg.env, **cfg.env_options)
-    agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=torso)
-    shapes = jax.eval_shape(agent.init, jax.random.key(0))
-    state = from_flat(shapes, tree["topology"]["learner"]["state"])
-    return Policy(agent, spec, jax.tree.map(np.asarray, state.params))
+    agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
+    return Policy(agent, spec, jax.tree.map(np.asarray, saved_params(agent, tree["topology"])))
 
 
 def evaluate_run(path: str | Path, *, episodes: int, seed: int, root: str | Path = "runs") -> dict[str, Any]:
     """Greedy episodes of a run's policy, on environments made as in training."""
     from rookery.workers.evaluator import Evaluator
 
-    policy = load(path, root=root)
     run = Run.open(path, root)
+    directory = run.checkpoint or newest_checkpoint(run)
+    policy, meta = load(directory), checkpoint.read_meta(directory)
     cfg = config.from_dict(run.config["config"])
     evaluator = Evaluator(policy.agent, lambda: envs.make(cfg.env, episodes, **cfg.env_options), seed=seed)
     try:
@@ -59,7 +87,10 @@ def evaluate_run(path: str | Path, *, episodes: int, seed: int, root: str | Path
         evaluator.close()
     return {
         "run": str(run.path),
+        "checkpoint": directory.name,
+        "system": cfg.system,
         "env": cfg.env_name,
+        "env_steps": meta["env_steps"],
         "episodes": episodes,
         "seed": seed,
         "eval_return_mean": evaluation.return_mean,

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import math
+import shlex
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 from rookery import systems
+from rookery.run import startup
 from rookery.types import Agent
 
 
 class ConfigError(ValueError):
     """What was asked for cannot be done; the message says why and what is near."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,25 +34,35 @@ class RunOptions:
     total_steps: int = 1_000_000
     """Environment steps to train for."""
     seconds: float | None = None
-    """Stop after this long."""
+    """Stop after this long, start-up included."""
     stop_return: float | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
     stop_eval_return: float | None = None
     """Stop when an evaluation of the greedy policy reaches this mean return."""
     seed: int = 0
+    """Of the environments, the network and the actions."""
     run: str | None = None
-    """Name of the run's directory; made from the system, the environment and the time by default."""
+    """Name of the run's directory; by default made from the system, the environment and the time."""
     runs: str = "runs"
     """The directory that holds the runs."""
     runtime: Literal["local"] = "local"
+    """local: threads of this process."""
     eval_episodes: int = 20
+    """Greedy episodes of an evaluation; 0: no evaluation at the end."""
     eval_every: int | None = None
-    """Updates between evaluations; by default only at the end, or 20 times when --stop-eval-return asks for them."""
+    """Updates between evaluations; by default only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: int | None = None
     """Updates between checkpoints; by default a tenth of the run."""
     keep_checkpoints: int = 3
+    """Older ones are removed."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
+
+
+AT_LEAST = dict.fromkeys(
+    ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
+    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period"), 1
+) | {"seed": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0, "value_cost": 0}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +75,18 @@ class Config:
     algorithm: Any
     topology: Any
     run: RunOptions
+    torso: Any = None  # a network of the user's own: (init, apply)
+
+    @property
+    def custom(self) -> tuple[str, ...]:
+        """The parts that are Python objects of the user's: no file and no command can bring them back."""
+        theirs = {
+            "env": not isinstance(self.env, str),
+            "algorithm": self.system not in systems.SYSTEMS,
+            "topology": _class_name(self.topology) not in systems.TOPOLOGIES,
+            "torso": self.torso is not None,
+        }
+        return tuple(part for part, is_theirs in theirs.items() if is_theirs)
 
     @property
     def env_name(self) -> str:
@@ -81,28 +108,37 @@ class Config:
             "system": self.system,
             "env": self.env_name,
             "env_options": self.env_options,
-            "algorithm": {"class": _class_name(self.algorithm)} | msgspec.to_builtins(self.algorithm),
-            "topology": {"class": _class_name(self.topology)} | msgspec.to_builtins(self.topology),
+            "algorithm": {"class": _class_name(self.algorithm)} | msgspec.to_builtins(self.algorithm, enc_hook=repr),
+            "topology": {"class": _class_name(self.topology)} | msgspec.to_builtins(self.topology, enc_hook=repr),
             "run": msgspec.to_builtins(self.run),
+            "custom": list(self.custom),
+            "machine": startup.machine(),  # a gradient differs between 1 and 2 cores, and between sets of flags
         }
 
 
 def resolve(
-    system: str | Any, *, env: Any, env_options: dict[str, Any] | None = None, topology: Any = None, **options: Any
+    system: str | Any,
+    *,
+    env: Any,
+    env_options: dict[str, Any] | None = None,
+    topology: Any = None,
+    torso: Any = None,
+    **options: Any,
 ) -> Config:
-    """The config of a named system, or of an algorithm (a dataclass with `build`), with `options` on top."""
-    name = system if isinstance(system, str) else type(system).__name__
-    env_name = env if isinstance(env, str) else ""
-    if isinstance(system, str):
-        entry = systems.system(system)
-        given = systems.defaults(name, env_name) | options
-        base_algorithm, base_topology = entry.algorithm_class()(), topology or entry.topology_class()()
-    else:
-        from rookery.topologies.sync import Sync
+    """The config of a named system, or of an algorithm (a dataclass with `build`), with `options` on top.
 
-        given, base_algorithm, base_topology = dict(options), system, topology or Sync()
-    parts = {"algorithm": base_algorithm, "topology": base_topology, "run": RunOptions()}
+    An algorithm of Rookery's own brings the topology of the system that it is known by; one of the user's, Sync.
+    """
+    name = system if isinstance(system, str) else systems.name_of(system)
+    entry = systems.system(name) if isinstance(system, str) else systems.SYSTEMS.get(name)
+    algorithm = entry.algorithm_class()() if entry and isinstance(system, str) else system
+    if topology is None:
+        topology = entry.topology_class()() if entry else systems.load_topology("Sync")()
+    given = systems.defaults(name, env if isinstance(env, str) else "") if isinstance(system, str) else {}
+    parts = {"algorithm": algorithm, "topology": topology, "run": RunOptions()}
     owners = {f.name: owner for owner, part in parts.items() for f in dataclasses.fields(part)}
+    # a preset speaks of the system's own topology; what another does not have is left out
+    given = {option: value for option, value in given.items() if option in owners} | options
     unknown = [option for option in given if option not in owners]
     if unknown:
         raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
@@ -111,31 +147,64 @@ def resolve(
         if isinstance(mine.get("network"), dict):
             mine["network"] = _replace(part.network, mine["network"])
         parts[owner] = _replace(part, mine)
-    return Config(system=name, env=env, env_options=env_options or {}, **parts)
+    return Config(system=name, env=env, env_options=env_options or {}, torso=torso, **parts)
 
 
-def from_dict(saved: dict[str, Any], *, algorithm: Any = None, env: Any = None) -> Config:
-    """The config that `to_dict` wrote. A custom algorithm or environment is never imported from a file: pass it again."""
-    if algorithm is None and saved["system"] not in systems.SYSTEMS:
-        raise ConfigError(f"this run used the algorithm {saved['system']!r}, which is not Rookery's: pass algorithm=...")
-    entry = systems.SYSTEMS.get(saved["system"])
-    values = {key: value for key, value in saved["algorithm"].items() if key != "class"}
-    topology_class = systems.load_topology(saved["topology"]["class"])
-    return Config(
-        system=saved["system"],
-        env=saved["env"] if env is None else env,
-        env_options=saved["env_options"],
-        algorithm=msgspec.convert(values, entry.algorithm_class()) if entry and algorithm is None else algorithm,
-        topology=msgspec.convert({k: v for k, v in saved["topology"].items() if k != "class"}, topology_class),
-        run=msgspec.convert(saved["run"], RunOptions),
-    )
+def from_dict(
+    saved: dict[str, Any], *, algorithm: Any = None, env: Any = None, topology: Any = None, torso: Any = None
+) -> Config:
+    """The config that `to_dict` wrote. What was custom is never imported from a file: it must be passed again."""
+    passed = {"algorithm": algorithm, "env": env, "topology": topology, "torso": torso}
+    missing = [part for part in saved.get("custom", ()) if passed.get(part) is None]
+    if missing:
+        again = ", ".join(f"{part}=..." for part in missing)
+        raise ConfigError(
+            f"this run was made in Python with {' and '.join(missing)} of its own, which no file holds: "
+            f"pass the same again, as in rookery.load(run, {again})"
+        )
+    plain = lambda part: {key: value for key, value in saved[part].items() if key != "class"}
+    try:
+        return Config(
+            system=saved["system"],
+            env=saved["env"] if env is None else env,
+            env_options=saved["env_options"],
+            algorithm=algorithm or msgspec.convert(plain("algorithm"), systems.system(saved["system"]).algorithm_class()),
+            topology=topology or msgspec.convert(plain("topology"), systems.load_topology(saved["topology"]["class"])),
+            run=msgspec.convert(saved["run"], RunOptions),
+            torso=torso,
+        )
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise ConfigError(f"the config of this run does not fit this version of rookery: {error}") from error
+
+
+def check_values(config: Config) -> None:
+    """Refuses numbers that cannot be right, before anything is built from them."""
+    for part in (config.algorithm, config.topology, config.run):
+        for f in dataclasses.fields(part):
+            value, least = getattr(part, f.name), AT_LEAST.get(f.name)
+            if least is not None and isinstance(value, (int, float)) and value < least:
+                raise ConfigError(f"{_flag(f.name)} {value}: it must be at least {least}")
+    run, algorithm, topology = config.run, config.algorithm, config.topology
+    if run.seconds is not None and run.seconds <= 0:
+        raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
+    if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):
+        raise ConfigError("--stop-eval-return and --eval-every need evaluations: --eval-episodes must be at least 1")
+    minibatches = getattr(algorithm, "minibatches", 1)
+    recurrent = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
+    pieces = topology.num_envs if recurrent else topology.num_envs * algorithm.rollout_length
+    if pieces % minibatches:
+        what = "sequences (one per environment, as the network has a memory)" if recurrent else "steps per update"
+        below = max(n for n in range(1, minibatches) if pieces % n == 0)
+        raise ConfigError(
+            f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}"
+        )
 
 
 def check(config: Config, agent: Agent) -> None:
     """Refuses a combination that cannot be right, with the reason and the nearest right one."""
     needs, topology = agent.needs, config.topology
     lag = topology.max_lag()
-    name, where = type(config.algorithm).__name__, type(topology).__name__
+    name, where = _class_name(config.algorithm), _class_name(topology)
     if needs.max_lag is not None and lag > needs.max_lag:
         nearest = "Sync" if needs.max_lag == 0 else f"{where} with fewer rollouts in flight"
         also = " (or APPO, which is PPO made for old data)" if name == "PPO" else ""
@@ -148,31 +217,46 @@ def check(config: Config, agent: Agent) -> None:
 
 
 def command(config: Config) -> str:
-    """A shell command that repeats the run, with every option that differs from the defaults of the classes."""
+    """A shell command that repeats the run, with every option that differs from the system's defaults."""
+    base = None if config.custom else resolve(config.system, env=config.env)
+    if base is None or type(base.topology) is not type(config.topology):
+        theirs = " and ".join(config.custom) or "topology"
+        return f"# made in Python with {theirs} of its own: no command repeats it"
     words = ["rookery", "train", config.system, "--env", config.env_name]
-    base = resolve(config.system, env=config.env) if config.system in systems.SYSTEMS else None
-    for key, value in config.env_options.items():
-        words += ["--env-options", f"{key}={value}"]
-    if base is not None:
-        for part in ("algorithm", "topology", "run"):
-            words += _differences(getattr(config, part), getattr(base, part))
-    return " ".join(words)
+    if config.env_options:
+        words += ["--env-options", *(f"{key}={_text(value)}" for key, value in config.env_options.items())]
+    for part in ("algorithm", "topology", "run"):
+        words += _differences(getattr(config, part), getattr(base, part))
+    return shlex.join(words)
 
 
 def _differences(mine: Any, base: Any, prefix: str = "") -> list[str]:
     words: list[str] = []
     for f in dataclasses.fields(mine):
         value, other = getattr(mine, f.name), getattr(base, f.name)
-        flag = f"--{prefix}{f.name.replace('_', '-')}"
         if value == other:
             continue
         if dataclasses.is_dataclass(value):
             words += _differences(value, other, prefix=f"{f.name}.")
         elif isinstance(value, bool):
-            words.append(flag if value else f"--{prefix}no-{f.name.replace('_', '-')}")
+            words.append(_flag(f.name, prefix if value else f"{prefix}no-"))
         else:
-            words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+            words += [_flag(f.name, prefix), *(map(str, value) if isinstance(value, tuple) else [str(value)])]
     return words
+
+
+def _flag(name: str, prefix: str = "") -> str:
+    return f"--{prefix}{name.replace('_', '-')}"
+
+
+def _text(value: Any) -> str:
+    """As --env-options reads it: JSON, or a word that is no JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
 
 
 def _replace(part: Any, values: dict[str, Any]) -> Any:

@@ -100,10 +100,7 @@ class Run:
                         f"{path} already holds a run. Continue it with `rookery resume {path.name}`, choose another "
                         "--run, or remove the directory."
                     )
-                write_json(path / CONFIG, {
-                    "format": FORMAT, "created": datetime.now(UTC).isoformat(timespec="seconds"), "command": command,
-                    "config": plain(config), "digest": config_digest(config), "versions": versions(),
-                })  # fmt: skip
+                run.write_config(config, command)
                 run.checkpoints.mkdir()
             except BaseException:
                 run.close()
@@ -185,6 +182,14 @@ class Run:
         with contextlib.suppress(OSError):  # who holds it is for messages only
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
+
+    def write_config(self, config: Mapping[str, Any], command: str) -> None:
+        """Write config.json, or replace it when a run goes on with other options. Raises OSError."""
+        created = read_json(self.path / CONFIG).get("created") or datetime.now(UTC).isoformat(timespec="seconds")
+        write_json(self.path / CONFIG, {
+            "format": FORMAT, "created": created, "command": command,
+            "config": plain(config), "digest": config_digest(config), "versions": versions(),
+        })  # fmt: skip
 
     def write_metrics(self, row: Mapping[str, Any]) -> None:
         """Append a row; NaN and infinities become null. Never raises for the disk (see RowFile)."""

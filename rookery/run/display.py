@@ -56,8 +56,9 @@ class Row:
     policy_lag_mean: float = 0.0  # in updates
     learner_idle: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)  # share of time by PHASES; "start" is start-up, if known
-    losses: dict[str, float] = field(default_factory=dict)
+    report: dict[str, float] = field(default_factory=dict)  # of the last update, by the algorithm's own names
     eta_seconds: float | None = None
+    starting: bool = False  # no update is done yet: there are no rates
 
 
 class Display(Protocol):
@@ -137,12 +138,15 @@ def plain_line(row: Row) -> str:
         "seconds": f"{row.seconds:.1f}", "env_steps": row.env_steps, "total_steps": row.total_steps,
         "trained_steps": row.trained_steps, "updates": row.updates, "episodes": row.episodes,
         "return_mean": row.return_mean, "eval_return_mean": row.eval_return_mean,
-        "env_steps_per_s": f"{row.env_steps_per_s:.0f}", "updates_per_s": f"{row.updates_per_s:.1f}",
-        "policy_lag_mean": f"{row.policy_lag_mean:.2f}", "learner_idle": f"{row.learner_idle:.2f}",
-        "eta_seconds": None if row.eta_seconds is None else f"{row.eta_seconds:.0f}",
-        **{f"phase/{name}": f"{share:.2f}" for name, share in row.phases.items()},
-        **{f"loss/{name}": f"{value:.4g}" for name, value in row.losses.items()},
     }  # fmt: skip
+    if not row.starting:
+        pairs |= {
+            "env_steps_per_s": f"{row.env_steps_per_s:.0f}", "updates_per_s": f"{row.updates_per_s:.1f}",
+            "policy_lag_mean": f"{row.policy_lag_mean:.2f}", "learner_idle": f"{row.learner_idle:.2f}",
+            "eta_seconds": None if row.eta_seconds is None else f"{row.eta_seconds:.0f}",
+            **{f"time/{name}": f"{share:.2f}" for name, share in row.phases.items()},
+            **{name: f"{value:.4g}" for name, value in row.report.items()},
+        }  # fmt: skip
     texts = {key: f"{value:.2f}" if isinstance(value, float) else value for key, value in pairs.items()}
     return " ".join(f"{key} {value}" for key, value in texts.items() if value is not None)
 
@@ -169,7 +173,7 @@ class LiveDisplay:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._period
-        if shown is not None and math.isfinite(shown):
+        if shown is not None and math.isfinite(shown) and not row.starting:
             self._history.append(shown)
             if len(self._history) > HISTORY:  # halve, so that it always spans the whole run
                 self._history = self._history[::2]
@@ -213,13 +217,12 @@ def draw(header: Header, row: Row, history: Sequence[float], console: Console) -
     if header.num_params is not None:
         parts.append(f"{short(header.num_params)} parameters")
     path = _encodable(str(header.path), console.encoding)
-    losses = [Text.assemble((f"{name} ", "dim"), f"{value:.3g}") for name, value in row.losses.items()]
     lines = [
         _progress(row, inner, ascii_only),
         *_wrap(_return_cells(row, history, ascii_only), "return", inner),
         *_wrap(_speed_cells(row), "speed", inner),
         *_time_lines(row, inner, letters=letters, ascii_only=ascii_only),
-        *_wrap(losses, "loss", inner)[:2],
+        *_report_lines(row, inner),
     ]
     if len(path) > inner - 2:  # the end of a path tells more than its beginning
         path = "..." + path[5 - inner :]
@@ -256,7 +259,18 @@ def _return_cells(row: Row, history: Sequence[float], ascii_only: bool) -> list[
     return cells
 
 
+def _report_lines(row: Row, width: int) -> list[Text]:
+    """The terms of the loss, then whatever else the algorithm reports, a line or two of each."""
+    cells: dict[str, list[Text]] = {"loss": [], "report": []}
+    for name, value in row.report.items():
+        term = name.removeprefix("loss/")
+        cells["report" if term == name else "loss"].append(Text.assemble((f"{term} ", "dim"), f"{value:.3g}"))
+    return [line for label, group in cells.items() for line in _wrap(group, label, width)[:2]]
+
+
 def _speed_cells(row: Row) -> list[Text]:
+    if row.starting:
+        return [Text("starting: the programs are compiled before the first update", style="dim")]
     return [
         Text.assemble((f"{row.env_steps_per_s:,.0f}", "bold"), (" steps/s", "dim")),
         Text.assemble((f"{row.updates_per_s:,.1f}", "bold"), (" updates/s", "dim")),

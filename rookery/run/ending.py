@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from rookery.run.display import Row, clock, number
 
 BUSY = 0.10  # a learner that is idle less than this share of the time is the limit
+COLLECTING = ("env", "inference", "transfer")
 DOMINANT = 0.30  # the largest part of the time below this share does not stand out
 SHORT_SECONDS = 120.0
 LABEL = 10
@@ -33,31 +35,47 @@ class Outcome:
     checkpoint: Path | str | None = None  # where the policy is
     reason: str | None = None  # why it failed or stopped
     bottleneck: str | None = None
+    total_steps: int | None = None  # the budget
 
 
-def bottleneck(row: Row, *, cores: int, collectors: int, num_envs: int, topology: str) -> str:
-    """One sentence that names what held the run back, with its figure, and one that says what to change."""
+def bottleneck(row: Row, *, cores: int, collectors: int, num_envs: int, groups: int = 1, overlaps: bool) -> str:
+    """One sentence that names what held the run back, with its figure, and one that says what to change.
+
+    overlaps: collectors work while the learner learns. Then `row.phases` are shares of all workers' time, and a learner
+    that is idle waits for the collectors; where they take turns, shares are of the clock's time and idle means nothing.
+    """
     start = _start_share(row)
     if start > 0.5 and row.seconds < SHORT_SECONDS:
         return (
             f"Start-up and compilation took {start:.0%} of these {row.seconds:.0f} s. "
             "A longer run shows the real speed; the next one starts faster, as compiled programs are kept."
         )
-    phases = {name: share for name, share in row.phases.items() if name != "start" and share > 0}
-    largest = max(phases, key=phases.__getitem__, default="")
-    share = phases.get(largest, 0.0)
-    alternating = topology.lower() in ("sync", "anakin")  # who learns does not collect meanwhile: idle means nothing
-    if not alternating and row.learner_idle <= BUSY:
+    if overlaps and row.learner_idle <= BUSY:
         return _learner(f"it was busy {1 - row.learner_idle:.0%} of the time")
-    if share >= DOMINANT and largest == "learn" and alternating:
-        return _learner(f"learning took {share:.0%} of the time")
-    if share >= DOMINANT and largest in ("env", "inference", "transfer"):
-        spare = 0 if alternating else max(0, cores - collectors)
-        return _collecting(largest, share, cores=cores, spare=spare, collectors=collectors, num_envs=num_envs)
-    if not alternating and row.learner_idle > 0.3:
-        return f"The learner waited for data {row.learner_idle:.0%} of the time. {_more(cores, collectors, num_envs)}"
-    parts = ", ".join(f"{name} {value:.0%}" for name, value in sorted(phases.items(), key=lambda item: -item[1])[:3])
-    return f"Nothing stands out: the time went to {parts or 'nothing that was measured'}. More cores would help most."
+    whole = collectors / (collectors + 1) if overlaps else 1.0  # the collectors' part of the time that is shared out
+    names = COLLECTING if overlaps else (*COLLECTING, "learn")
+    shares = {name: row.phases.get(name, 0.0) / whole for name in names}
+    largest = max(shares, key=shares.__getitem__)
+    if shares[largest] < DOMINANT:
+        if overlaps:
+            return f"The learner waited for data {row.learner_idle:.0%} of the time. {_more(cores, collectors, num_envs)}"
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in sorted(row.phases.items(), key=lambda item: -item[1])[:3])
+        return f"Nothing stands out: the time went to {parts or 'nothing that was measured'}. More cores would help most."
+    if largest == "learn":
+        return _learner(f"learning took {shares[largest]:.0%} of the time")
+    figure = f"{shares[largest]:.0%} of the {'collectors’ ' if overlaps else ''}time"
+    if largest == "env":
+        return _stepping(figure, cores=cores, spare=overlaps and collectors < cores, collectors=collectors)
+    if largest == "inference":
+        at_once = max(1, num_envs // (collectors * groups))
+        return (
+            f"Choosing actions is the limit: {figure}, for {at_once} environments at once. "
+            f"Try --num-envs {2 * num_envs}: a call for twice as many costs little more."
+        )
+    return (
+        f"Moving data is the limit: {figure}. Larger batches, longer rollouts or smaller observations "
+        "(uint8 instead of float32) would help."
+    )
 
 
 def _start_share(row: Row) -> float:
@@ -76,22 +94,11 @@ def _learner(figure: str) -> str:
     )
 
 
-def _collecting(largest: str, share: float, *, cores: int, spare: int, collectors: int, num_envs: int) -> str:
-    if largest == "env":
-        what = f"Stepping the environments is the limit: {share:.0%} of the time."
-        if spare:
-            return f"{what} Try --collectors {cores}: {collectors} of {cores} cores step environments."
-        return f"{what} A vectorised or C++ version of the environment, or more than {cores} cores, would help."
-    if largest == "inference":
-        per_collector = max(1, num_envs // max(1, collectors))
-        return (
-            f"Choosing actions is the limit: {share:.0%} of the time, for {per_collector} environments at once. "
-            f"Try --num-envs {2 * num_envs}: a call for twice as many costs little more."
-        )
-    return (
-        f"Moving data is the limit: {share:.0%} of the time. Larger batches, longer rollouts or smaller observations "
-        "(uint8 instead of float32) would help."
-    )
+def _stepping(figure: str, *, cores: int, spare: bool, collectors: int) -> str:
+    what = f"Stepping the environments is the limit: {figure}."
+    if spare:
+        return f"{what} Try --collectors {cores}: {collectors} of {cores} cores step environments."
+    return f"{what} A vectorised or C++ version of the environment, or more than {cores} cores, would help."
 
 
 def _more(cores: int, collectors: int, num_envs: int) -> str:
@@ -105,7 +112,7 @@ def summary(outcome: Outcome, width: int = 80) -> str:
     head = {"done": "Done in", "stopped": "Stopped after", "failed": "Failed after"}.get(outcome.status, "Ended after")
     first = (
         f"{head} {_duration(outcome.seconds)}: {outcome.env_steps:,} steps ({outcome.env_steps_per_s:,.0f}/s), "
-        f"{outcome.updates:,} updates, {outcome.episodes:,} episodes."
+        f"{_count(outcome.updates, 'update')}, {_count(outcome.episodes, 'episode')}."
     )
     rows: list[tuple[str, str]] = []
     if outcome.reason:
@@ -127,8 +134,12 @@ def summary(outcome: Outcome, width: int = 80) -> str:
         checkpoint = Path(outcome.checkpoint)
         inside = checkpoint.is_relative_to(outcome.path)
         rows.append(("policy", str(checkpoint.relative_to(outcome.path) if inside else checkpoint)))
-        rows.append(("evaluate", f"rookery eval {outcome.name}"))
-        rows.append(("go on", f"rookery resume {outcome.name}"))
+        named = Path(outcome.path) == Path("runs") / outcome.name  # where the commands look for a name
+        run = shlex.quote(outcome.name if named else str(outcome.path))
+        budget = outcome.total_steps or 0
+        more = f" --total-steps {2 * budget}" if budget and outcome.env_steps >= budget else ""
+        rows.append(("evaluate", f"rookery eval {run}"))
+        rows.append(("go on", f"rookery resume {run}{more}"))
     else:
         rows.append(("policy", "no checkpoint was written"))
     return "\n".join([textwrap.fill(first, width), *(f"  {label:{LABEL}} {text}" for label, text in rows)])
@@ -137,6 +148,10 @@ def summary(outcome: Outcome, width: int = 80) -> str:
 def _fold(text: str, width: int) -> str:
     folded = textwrap.wrap(text, max(width - LABEL - 3, 30), break_long_words=False, break_on_hyphens=False)
     return ("\n" + " " * (LABEL + 3)).join(folded)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _duration(seconds: float) -> str:

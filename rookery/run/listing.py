@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import Any
 
 from rookery import systems as all_systems
 
 Rows = list[dict[str, Any]]
+HEADS = {"age_seconds": "age"}
 
 
 def systems() -> Rows:
@@ -40,28 +43,45 @@ def runs(root: str = "runs") -> Rows:
             "env_steps": row.env_steps,
             "return_mean": row.return_mean,
             "status": row.status,
-            "age": _age(row.age_seconds),
+            "age_seconds": round(row.age_seconds),
+            "path": str(row.path),
         }
         for row in Run.list(root)
     ]
 
 
-def table(rows: Rows) -> str:
-    """Aligned columns; numbers to the right."""
-    if not rows:
-        return "(none)"
-    cells = [list(rows[0])] + [[_cell(value) for value in row.values()] for row in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    numeric = [all(isinstance(v, (int, float)) or v is None for v in column) for column in zip(*(r.values() for r in rows))]
+def table(rows: Rows, width: int | None = None) -> str:
+    """Aligned columns, numbers to the right; what is wider than `width` is cut in its widest column."""
+    names = [name for name in rows[0] if name != "path"]
+    cells = [[HEADS.get(name, name) for name in names]] + [[_cell(name, row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    over = sum(widths) + 2 * (len(widths) - 1) - (width or 10**6)
+    if over > 0:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        widths[widest] = max(widths[widest] - over, 8)
+        for line in cells:
+            line[widest] = _cut(line[widest], widths[widest])
+    numeric = [all(isinstance(row[name], (int, float)) or row[name] is None for row in rows) for name in names]
     lines = (
         "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric)).rstrip() for line in cells
     )
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
+def terminal_width() -> int | None:
+    """None where the output is no terminal: a file or a pipe takes lines of any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
+    if name == "age_seconds":
+        return _age(value)
     if isinstance(value, float):
         return f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

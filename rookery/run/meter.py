@@ -34,11 +34,11 @@ class Rates(NamedTuple):
 class Meter:
     """Fed with every Progress; `recent` covers the last seconds, `total` everything since the first update was done.
 
-    Start-up and compilation end with the first update, so neither counts them.
+    Start-up and compilation end with the first update after `updates`, so neither counts them.
     """
 
-    def __init__(self, topology: Any, window_seconds: float = 5.0) -> None:
-        self._collectors, self._overlaps = topology.collectors, topology.overlaps
+    def __init__(self, topology: Any, *, updates: int = 0, window_seconds: float = 5.0) -> None:
+        self._collectors, self._overlaps, self._updates = topology.collectors, topology.overlaps, updates
         self._window = window_seconds
         self._first: Point | None = None
         self._last: Point | None = None
@@ -46,7 +46,7 @@ class Meter:
 
     def add(self, seconds: float, progress: Any) -> None:
         before = self._last
-        if progress.updates == 0 or (before is not None and seconds <= before.seconds):
+        if progress.updates == self._updates or (before is not None and seconds <= before.seconds):
             return
         news = before is None or progress.updates > before.updates
         self._last = Point(
@@ -63,6 +63,11 @@ class Meter:
             self._points.append(self._last)
             while len(self._points) > 2 and seconds - self._points[1].seconds > self._window:
                 self._points.popleft()
+
+    @property
+    def started_at(self) -> float | None:
+        """When the first update was done; None before."""
+        return self._first.seconds if self._first else None
 
     @property
     def recent(self) -> Rates:

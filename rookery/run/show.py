@@ -6,16 +6,14 @@ import inspect
 import sys
 from typing import Any
 
-from rookery import envs, systems
-from rookery.run import config
+from rookery import systems
+from rookery.run.assemble import assemble
+from rookery.run.config import Config
 
 
-def describe(cfg: config.Config) -> tuple[dict[str, Any], str]:
+def describe(cfg: Config) -> tuple[dict[str, Any], str]:
     """The graph as plain values, and as text."""
-    spec = envs.spec_of(cfg.env, **cfg.env_options)
-    agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates)
-    config.check(cfg, agent)
-    graph = cfg.topology.graph(agent, spec)
+    graph = assemble(cfg).graph
     values = {
         "system": cfg.system,
         "env": cfg.env_name,
@@ -27,6 +25,7 @@ def describe(cfg: config.Config) -> tuple[dict[str, Any], str]:
     entry = systems.SYSTEMS.get(cfg.system)
     head = f"{cfg.system} = {type(cfg.algorithm).__name__} × {type(cfg.topology).__name__}"
     lines = [f"{head}, on {cfg.env_name}" + (f" ({entry.paper})" if entry else ""), "", figure, ""]
+    lines += [f"with {', '.join(letters(cfg))}:", ""]
     lines += [f"  {count:>6,} × {role}" for role, count in graph.nodes.items()]
     lines += [""]
     width = max(len(edge.name) for edge in graph.edges)
@@ -35,6 +34,14 @@ def describe(cfg: config.Config) -> tuple[dict[str, Any], str]:
         lines.append(f"  {edge.name:<{width}}  {route:<22} {size(edge.nbytes):>10} each; when full: {edge.when_full}")
     lines += [""] + [f"  {name}: {value}" for name, value in graph.facts.items()]
     return values, "\n".join(lines)
+
+
+def letters(cfg: Config) -> list[str]:
+    """What the letters of the figure stand for here."""
+    topology = cfg.topology
+    values = [("T", cfg.algorithm.rollout_length), ("B", topology.num_envs), ("C", topology.collectors)]
+    values += [("K", topology.in_flight)] if hasattr(topology, "in_flight") else []
+    return [f"{letter} = {value}" for letter, value in values]
 
 
 def size(nbytes: float) -> str:

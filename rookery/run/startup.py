@@ -37,3 +37,9 @@ def cache_directory() -> Path:
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine() -> dict[str, object]:
+    """What a run's numbers depend on beside its config. Flags that only say where XLA writes what are left out."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "dump" not in flag]
+    return {"cores": available_cores(), "xla_flags": sorted(flags)}

@@ -11,9 +11,11 @@ import logging
 import math
 from collections.abc import Mapping
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+MISSING = "--tensorboard needs tensorboardX: pip install 'rookery[tensorboard]'"
 _logger = logging.getLogger(__name__)
 
 
@@ -31,9 +33,7 @@ class TensorBoard:
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto.event_pb2 import Event
         except ImportError as error:
-            raise MissingExtra(
-                f"--tensorboard needs tensorboardX ({error}). Install it with: pip install 'rookery[tensorboard]'"
-            ) from error
+            raise MissingExtra(f"{MISSING} ({error})") from error
         self._event = Event
         self._writer: Any = None
         try:
@@ -69,6 +69,7 @@ class TensorBoard:
         _logger.warning("TensorBoard events cannot be written (%s); training goes on without them", error)
 
 
-def open_tensorboard(directory: Path, *, wanted: bool) -> TensorBoard | None:
-    """None when it was not asked for, whatever is installed."""
-    return TensorBoard(directory) if wanted else None
+def require_tensorboard(*, wanted: bool) -> None:
+    """Raises MissingExtra when it was asked for and is not installed; imports nothing."""
+    if wanted and find_spec("tensorboardX") is None:
+        raise MissingExtra(MISSING)

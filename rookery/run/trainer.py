@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,12 +17,13 @@ from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
+from rookery.run.assemble import assemble, newest_checkpoint, saved_params
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.ending import Outcome, bottleneck
 from rookery.run.meter import Meter, resident_mb
 from rookery.run.returns import ReturnWindow
-from rookery.run.tensorboard import TensorBoard
+from rookery.run.tensorboard import TensorBoard, require_tensorboard
 from rookery.types import EnvPool, PyTree
 
 LOG_SECONDS = 1.0  # between rows of metrics.jsonl
@@ -54,24 +56,25 @@ class Trainer:
     ) -> None:
         """system: a name, or an algorithm (a dataclass with `build`); options: of algorithm, topology and run, by name."""
         startup.prepare()
-        self._setup(config.resolve(system, env=env, env_options=env_options, topology=topology, **options), torso, began)
+        asked = {"env_options": env_options, "topology": topology, "torso": torso}
+        self._setup(config.resolve(system, env=env, **asked, **options), began)
 
     @classmethod
-    def from_config(cls, cfg: config.Config, *, torso: Any = None, began: float | None = None) -> Trainer:
+    def from_config(cls, cfg: config.Config, *, began: float | None = None) -> Trainer:
         startup.prepare()
         trainer = cls.__new__(cls)
-        trainer._setup(cfg, torso, began)
+        trainer._setup(cfg, began)
         return trainer
 
-    def _setup(self, cfg: config.Config, torso: Any, began: float | None) -> None:
+    def _setup(self, cfg: config.Config, began: float | None) -> None:
+        """Everything that can be refused is refused here, before a worker starts and before a directory is made."""
         from rookery.workers.evaluator import Evaluator
 
         self.config = cfg
-        self.spec = envs.spec_of(cfg.env, **cfg.env_options)
-        self.agent = cfg.algorithm.build(self.spec, num_updates=cfg.num_updates, torso=torso)
-        config.check(cfg, self.agent)
-        self.graph = cfg.topology.graph(self.agent, self.spec)
+        self.spec, self.agent, self.graph = assemble(cfg)
+        require_tensorboard(wanted=cfg.run.tensorboard)
         self._began = time.perf_counter() if began is None else began
+        self._resumed_at = 0.0  # seconds that a checkpoint brought along
         self._display: Display = QuietDisplay()
         self._driver: Any = None  # the topology's generator
         self._runtime: Any = None
@@ -84,7 +87,9 @@ class Trainer:
         self.eval_return_mean: float | None = None
         self.stopped_because: str | None = None
         self.seconds_to_target: float | None = None
-        self._meter = Meter(self.config.topology)
+        self._meter = Meter(cfg.topology)
+        self._written_result = False
+        self._checkpoint: Path | None = None  # the last one written
         self._logged = self._saved_at = self._evaluated_at = 0.0
 
     # ----------------------------------------------------------------------------------------------- driving
@@ -130,15 +135,15 @@ class Trainer:
             self._evaluated_at = updates
             self.evaluate()
         if progress.env_steps >= options.total_steps:
-            self.stopped_because = f"trained for {progress.env_steps:,} steps"
+            self.stopped_because = f"trained for {options.total_steps:,} steps"
         elif options.seconds is not None and self.seconds >= options.seconds:
             self.stopped_because = f"{options.seconds:g} seconds are over"
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
-            self.seconds_to_target = self.returns.seconds_to_target
+            self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
         elif options.stop_eval_return is not None and (self.eval_return_mean or float("-inf")) >= options.stop_eval_return:
             self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
-            self.seconds_to_target = self.seconds
+            self.seconds_to_target = round(self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
         if progress.snapshot is not None and updates - self._saved_at >= period and self.stopped_because is None:
             self.save()
@@ -157,13 +162,24 @@ class Trainer:
             self.advance()
         while self.progress.snapshot is None:
             self.advance()
-        tree = {"topology": self.progress.snapshot(), "trainer": self._state()}
-        run = self._open_run()
-        updates = int(tree["topology"]["meters"]["updates"])
-        path = checkpoint.save(checkpoint.path_of(run.checkpoints, updates), tree, meta=self._meta())
+        tree = {"topology": self.progress.snapshot(), "trainer": {"returns": self.returns.snapshot(), "seconds": self.seconds}}
+        self._catch_up(tree["topology"])
+        run, updates = self._open_run(), self.progress.updates
+        meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
+        meta["seconds"] = tree["trainer"]["seconds"]
+        self._checkpoint = checkpoint.path_of(run.checkpoints, updates)
+        checkpoint.save(self._checkpoint, tree, meta=meta)
         checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
         self._saved_at = updates
-        return path
+        return self._checkpoint
+
+    def _catch_up(self, snapshot: PyTree) -> None:
+        """A topology that drains before it saves trains on while it does: the snapshot is ahead of the last progress."""
+        meters, updates = snapshot["meters"], self.progress.updates
+        counts = {name: int(meters[name]) for name in ("env_steps", "trained_steps", "updates", "episodes")}
+        self.progress = dataclasses.replace(self.progress, **counts)
+        if self.progress.updates > updates:
+            self.progress = dataclasses.replace(self.progress, params=saved_params(self.agent, snapshot))
 
     def restore(self, path: str | Path) -> None:
         """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
@@ -171,27 +187,25 @@ class Trainer:
         run = Run.open(path, self.config.run.runs)
         directory = run.checkpoint or newest_checkpoint(run)
         tree, meta = checkpoint.load(directory)
-        if meta.get("system") != self.config.system:
-            raise config.ConfigError(f"{directory} was made by {meta.get('system')!r}, not by {self.config.system!r}")
+        for what, mine in (("system", self.config.system), ("env", self.config.env_name)):
+            if meta.get(what) != mine:
+                raise config.ConfigError(f"{directory} is of the {what} {meta.get(what)!r}, not of {mine!r}")
         self._snapshot = tree["topology"]
         self.returns.restore(tree["trainer"]["returns"])
         updates = int(self._snapshot["meters"]["updates"])
         self._saved_at = self._evaluated_at = updates
-        self._began = time.perf_counter() - float(tree["trainer"]["seconds"])
-        self._meter = Meter(self.config.topology)
+        self._resumed_at = float(tree["trainer"]["seconds"])
+        self._began = time.perf_counter() - self._resumed_at
+        self._meter = Meter(self.config.topology, updates=updates)
         self.progress, self.stopped_because = None, None
 
-    def continue_run(self, run: Run) -> None:
-        """Goes on writing into that run's directory."""
-        self._run = run
+    def continue_run(self, run: Run, directory: Path) -> None:
+        """Goes on in that run's directory, from one of its checkpoints: what was written after it is written again."""
         run.lock()
+        self._run = run
         run.attach_log()
-
-    def _state(self) -> PyTree:
-        return {"returns": self.returns.snapshot(), "seconds": self.seconds}
-
-    def _meta(self) -> dict[str, Any]:
-        return {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
+        self.restore(directory)
+        run.rewind(int(self._saved_at))
 
     def _open_run(self) -> Run:
         if self._run is None:
@@ -243,15 +257,16 @@ class Trainer:
             policy_lag_mean=meter.recent.lag_mean,
             learner_idle=meter.recent.learner_idle,
             phases=meter.recent.phases,
-            losses=progress.report,
+            report=progress.report,
             eta_seconds=max(0, total - progress.env_steps) / rate if rate else None,
+            starting=meter.started_at is None,
         )
 
     def _log(self, now: float) -> None:
         self._logged = now
         row = self.row()
-        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "losses")}
-        values |= {f"time/{name}": share for name, share in row.phases.items()} | row.losses
+        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "report", "starting")}
+        values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
         values |= {"rss_mb": resident_mb()}
         self._open_run().write_metrics(values)
         if self._board is not None:
@@ -260,12 +275,11 @@ class Trainer:
 
     def metrics(self) -> dict[str, Any]:
         """The numbers of `rookery train --json`."""
-        p = self.progress
+        p, total = self.progress, self._meter.total
         return {
             "run": str(self._run.path) if self._run else None,
             "system": self.config.system,
             "env": self.config.env_name,
-            "seed": self.config.run.seed,
             "env_steps": p.env_steps,
             "trained_steps": p.trained_steps,
             "updates": p.updates,
@@ -275,11 +289,9 @@ class Trainer:
             "seconds": round(self.seconds, 3),
             "env_steps_per_s": round(p.env_steps / self.seconds, 1),
             "seconds_to_target": self.seconds_to_target,
-            "learner_idle": round(self._meter.total.learner_idle, 4),
-            "policy_lag_mean": round(self._meter.total.lag_mean, 3),
-            "policy_lag_max": self._meter.total.lag_max,
+            "learner_idle": round(total.learner_idle, 4),
+            "policy_lag_mean": round(total.lag_mean, 3),
             "parameters": self.num_parameters,
-            "stopped_because": self.stopped_because,
         }
 
     def policy(self) -> Any:
@@ -291,16 +303,15 @@ class Trainer:
 
         return Policy(self.agent, self.spec, jax.tree.map(np.array, self.progress.params))
 
-    def finish(self, status: str = "done", *, save: bool = True, evaluate: bool = True) -> Result:
-        """Saves, evaluates, writes the result and closes."""
-        if save:
-            self.save()
+    def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
+        """Saves, evaluates, writes the result and closes. What is told and returned is what the checkpoint holds."""
+        self.save()
         self._log(self.seconds)
         trained = self.metrics()  # before the evaluation: it is not part of the training time
         if evaluate and self.config.run.eval_episodes:
             self.evaluate()
             trained["eval_return_mean"] = self.eval_return_mean
-        self._open_run().write_result(status, trained)
+        self._write_result(status, trained)
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy())
         self.close()
         return result
@@ -308,8 +319,12 @@ class Trainer:
     def fail(self, reason: str) -> None:
         """Says in the run's directory how it ended; the last checkpoint stays as it is."""
         self.stopped_because = reason
-        if self._run is not None:
-            self._run.write_result("failed", {"reason": reason} | (self.metrics() if self.progress else {}))
+        self._write_result("failed", self.metrics() if self.progress else {})
+
+    def _write_result(self, status: str, metrics: dict[str, Any]) -> None:
+        if self._run is not None and not self._written_result:
+            more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self._meter.total.lag_max}
+            self._written_result = self._run.write_result(status, metrics | more)
 
     def last_good(self) -> str:
         """A sentence on the checkpoint that is left."""
@@ -319,15 +334,19 @@ class Trainer:
     def outcome(self, result: Result) -> Outcome:
         """How it went, what held it back and what to change, for the last words of a run."""
         topology, options, m = self.config.topology, self.config.run, result.metrics
-        sentence = bottleneck(
-            self.row(), cores=startup.available_cores(), collectors=topology.collectors,
-            num_envs=topology.num_envs, topology=type(topology).__name__,
-        )  # fmt: skip
+        total, seconds = self._meter.total, m["seconds"] - self._resumed_at
+        start = (self._meter.started_at or m["seconds"]) - self._resumed_at
+        phases = total.phases | {"start": start / seconds}
+        whole = dataclasses.replace(self.row(), seconds=seconds, learner_idle=total.learner_idle, phases=phases)
         names = ("seconds", "env_steps", "updates", "episodes", "env_steps_per_s", "return_mean", "eval_return_mean")
         return Outcome(
-            status=result.status, name=self.run.name, path=result.run, reason=result.reason, bottleneck=sentence,
+            status=result.status, name=self.run.name, path=result.run, reason=result.reason, checkpoint=self._checkpoint,
             target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
-            seconds_to_target=self.seconds_to_target, checkpoint=checkpoint.newest(self.run.checkpoints)[0],
+            seconds_to_target=self.seconds_to_target, total_steps=options.total_steps,
+            bottleneck=bottleneck(
+                whole, cores=startup.available_cores(), collectors=topology.collectors, num_envs=topology.num_envs,
+                groups=topology.groups, overlaps=topology.overlaps,
+            ),
             **{name: m[name] for name in names},
         )  # fmt: skip
 
@@ -341,9 +360,15 @@ class Trainer:
         self._display = open_display(header, json=json)
         self._display.message("  ".join(f"{name}: {value}" for name, value in self.graph.facts.items()))
 
+    def say(self, text: str) -> None:
+        """A line of its own in the display, where there is one."""
+        self._display.message(text)
+
     def close(self) -> None:
-        """Ends every worker and lets go of the run's files."""
+        """Ends every worker and lets go of the run's files. A run that nobody finished was stopped."""
         self._display.close()
+        if self.progress is not None:
+            self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
         if self._board is not None:
@@ -366,12 +391,3 @@ class Trainer:
 
     def _evaluation_pool(self) -> EnvPool:
         return envs.make(self.config.env, self.config.run.eval_episodes, **self.config.env_options)
-
-
-def newest_checkpoint(run: Run) -> Path:
-    """The newest valid checkpoint of a run; an error that lists what was skipped if there is none."""
-    path, skipped = checkpoint.newest(run.checkpoints)
-    if path is None:
-        why = "; ".join(f"{p.name}: {reason}" for p, reason in skipped) or "none was written yet"
-        raise checkpoint.CheckpointError(f"{run.path} has no valid checkpoint ({why})")
-    return path

@@ -213,7 +213,10 @@ def test_no_environment_variable_is_written(tmp_path, monkeypatch):
         checkpoint.save(checkpoint.path_of(run.checkpoints, 1), {"x": np.ones(3)}, meta={"m": 1})
         assert all(b"sentinel" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for path in (PACKAGE / "run").glob("*.py"):
-        assert not re.search(r"\benviron\b|\bgetenv\b", path.read_text()), path
+        read = re.findall(r"\benviron\b.{0,16}|\bgetenv\b", path.read_text())
+        if path.name == "startup.py":  # it must set XLA's flags and find the cache; a config may hold those flags alone
+            read = [use for use in read if "XLA_FLAGS" not in use and "XDG_CACHE" not in use]
+        assert not read, path
 
 
 def test_durations_never_come_from_the_wall_clock_and_jax_is_not_imported_here():

@@ -20,7 +20,7 @@ ROW = Row(
     seconds=83.4, env_steps=124_000, total_steps=200_000, trained_steps=123_000, updates=968, episodes=1203,
     return_mean=183.41, eval_return_mean=201.0, env_steps_per_s=12345.6, updates_per_s=96.4, policy_lag_mean=1.3,
     learner_idle=0.62, phases={"env": 0.41, "inference": 0.22, "transfer": 0.03, "learn": 0.29, "wait": 0.05},
-    losses={"policy": -0.0123, "value": 1.234}, eta_seconds=51.0,
+    report={"loss/policy": -0.0123, "loss/value": 1.234, "entropy": 0.5}, eta_seconds=51.0,
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def test_the_panel_fits_every_terminal_and_shows_every_number(width, encoding):
 
 
 def test_the_panel_is_compact_at_80_columns():
-    assert len(drawn(80).splitlines()) == 8
+    assert len(drawn(80).splitlines()) == 9
 
 
 def test_the_split_of_time_is_readable_without_colours():
@@ -67,7 +67,7 @@ def test_the_split_of_time_is_readable_without_colours():
 def test_a_run_that_has_only_begun_is_drawn_too():
     text = drawn(80, Row(seconds=0.0, env_steps=0, total_steps=1000))
     assert "no episode has ended yet" in text and "0%" in text
-    text = drawn(80, Row(seconds=1.0, env_steps=5, phases={"env": 0.0}, losses={"x": float("nan")}))
+    text = drawn(80, Row(seconds=1.0, env_steps=5, phases={"env": 0.0}, report={"x": float("nan")}))
     assert "5 steps" in text and "nan" in text and "time" not in text
 
 
@@ -108,8 +108,11 @@ def test_plain_lines_are_pairs_that_can_be_searched():
     assert head == "run impala-1 system impala env CartPole-v1 parameters 13456 path runs/impala-1"
     words = line.split()
     pairs = dict(zip(words[::2], words[1::2]))
-    assert pairs["return_mean"] == "183.41" and pairs["env_steps"] == "124000" and pairs["phase/learn"] == "0.29"
+    assert pairs["return_mean"] == "183.41" and pairs["env_steps"] == "124000" and pairs["time/learn"] == "0.29"
     assert pairs["loss/value"] == "1.234" and pairs["learner_idle"] == "0.62" and message == "a collector was replaced"
+    assert pairs["loss/policy"] == "-0.0123" and pairs["entropy"] == "0.5", "the algorithm's names are used as they are"
+    starting = display.plain_line(dataclasses.replace(ROW, starting=True))
+    assert "env_steps 124000" in starting and "env_steps_per_s" not in starting
     assert " return_mean" not in display.plain_line(dataclasses.replace(ROW, return_mean=None))
 
 

@@ -8,34 +8,34 @@ from rookery.run.display import Row
 from rookery.run.ending import Outcome, bottleneck, summary
 
 STEADY = {"seconds": 100.0, "env_steps": 100_000, "env_steps_per_s": 1000.0}
-MACHINE = {"cores": 8, "collectors": 2, "num_envs": 32, "topology": "ActorLearner"}
+MACHINE = {"cores": 8, "collectors": 2, "num_envs": 32, "overlaps": True}
 
 CASES = {
     "learner busy": ({"learner_idle": 0.03, "phases": {"env": 0.6, "learn": 0.3}}, {}, ["learner is the limit", "97%"]),
-    "learner, sync": ({"phases": {"learn": 0.7, "env": 0.2}}, {"topology": "Sync"}, ["learner is the limit", "70%"]),
-    "env, cores left": ({"learner_idle": 0.5, "phases": {"env": 0.6}}, {}, ["Stepping", "60%", "--collectors 8"]),
+    "learner, sync": ({"phases": {"learn": 0.7, "env": 0.2}}, {"overlaps": False}, ["learner is the limit", "70%"]),
+    "env, cores left": ({"learner_idle": 0.5, "phases": {"env": 0.6}}, {}, ["Stepping", "90% of the collectors", "--collectors 8"]),
     "env, no core left": (
-        {"learner_idle": 0.5, "phases": {"env": 0.6}}, {"collectors": 8}, ["Stepping", "60%", "more than 8 cores"]
+        {"learner_idle": 0.5, "phases": {"env": 0.6}}, {"collectors": 8}, ["Stepping", "68%", "more than 8 cores"]
     ),
-    "env, sync": ({"phases": {"env": 0.6}}, {"topology": "Sync"}, ["Stepping", "C++"]),
+    "env, sync": ({"phases": {"env": 0.6}}, {"overlaps": False}, ["Stepping", "60% of the time", "C++"]),
     "inference": (
-        {"learner_idle": 0.5, "phases": {"inference": 0.48, "env": 0.2}}, {},
-        ["Choosing actions", "48%", "16 environments at once", "--num-envs 64"],
+        {"learner_idle": 0.5, "phases": {"inference": 0.48, "env": 0.1, "wait": 0.4}}, {"groups": 2},
+        ["Choosing actions", "72% of the collectors", "8 environments at once", "--num-envs 64"],
     ),
-    "transfer": ({"learner_idle": 0.5, "phases": {"transfer": 0.4}}, {}, ["Moving data", "40%", "uint8"]),
+    "transfer": ({"learner_idle": 0.5, "phases": {"transfer": 0.4}}, {}, ["Moving data", "60%", "uint8"]),
     "learner waits": ({"learner_idle": 0.8, "phases": {"wait": 0.7}}, {}, ["waited", "80%", "--collectors 8"]),
     "learner waits, cores full": (
         {"learner_idle": 0.8, "phases": {"wait": 0.7}}, {"collectors": 8}, ["waited", "80%", "--num-envs 64"]
     ),
     "nothing": (
-        {"phases": {"env": 0.28, "learn": 0.27, "inference": 0.25, "wait": 0.2}}, {"topology": "Sync"},
+        {"phases": {"env": 0.28, "learn": 0.27, "inference": 0.25, "wait": 0.2}}, {"overlaps": False},
         ["Nothing stands out", "env 28%, learn 27%, inference 25%"],
     ),
-    "nothing measured": ({"learner_idle": 0.2}, {}, ["Nothing stands out"]),
+    "nothing measured": ({}, {"overlaps": False}, ["Nothing stands out"]),
     "start-up, inferred": ({"seconds": 5.0, "env_steps": 1000}, {}, ["Start-up and compilation took 80%", "5 s"]),
     "start-up, measured": ({"seconds": 5.0, "phases": {"start": 0.6, "env": 0.4}}, {}, ["Start-up", "60%"]),
     "slow start of a long run": (
-        {"seconds": 1000.0, "learner_idle": 0.5, "phases": {"start": 0.6, "env": 0.4}}, {}, ["Stepping", "40%"]
+        {"seconds": 1000.0, "learner_idle": 0.5, "phases": {"start": 0.6, "env": 0.4}}, {}, ["Stepping", "60%"]
     ),
 }  # fmt: skip
 

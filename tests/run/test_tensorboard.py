@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rookery.run.tensorboard import MissingExtra, TensorBoard, open_tensorboard
+from rookery.run.tensorboard import MissingExtra, TensorBoard, require_tensorboard
 
 
 def events(directory):
@@ -25,7 +25,7 @@ def events(directory):
 
 def test_scalars_reach_the_event_file_at_once(tmp_path):
     pytest.importorskip("tensorboardX")
-    board = open_tensorboard(tmp_path / "tb", wanted=True)
+    board = TensorBoard(tmp_path / "tb")
     board.write({"return_mean": 12.5, "episodes": 3, "loss/policy": math.nan, "eval": None, "name": "x"}, env_steps=640)
     last = events(tmp_path / "tb")[-1]
     assert last.step == 640
@@ -36,10 +36,14 @@ def test_scalars_reach_the_event_file_at_once(tmp_path):
 
 
 def test_a_missing_package_is_an_error_with_the_remedy_only_when_asked_for(tmp_path, monkeypatch):
+    remedy = r"pip install 'rookery\[tensorboard\]'"
+    monkeypatch.setattr("rookery.run.tensorboard.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=remedy):
+        require_tensorboard(wanted=True)
+    require_tensorboard(wanted=False)
     monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'rookery\[tensorboard\]'"):
-        open_tensorboard(tmp_path, wanted=True)
-    assert open_tensorboard(tmp_path, wanted=False) is None
+    with pytest.raises(MissingExtra, match=remedy):
+        TensorBoard(tmp_path)
 
 
 def test_a_failing_disk_is_one_warning(tmp_path, monkeypatch, caplog):

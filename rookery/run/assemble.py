@@ -1,0 +1,77 @@
+"""From a config to the parts that it names: everything that can be refused is refused here, before anything starts."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rookery import envs
+from rookery.run import checkpoint
+from rookery.run.config import Config, ConfigError, check, check_values
+from rookery.run.directory import Run
+from rookery.types import Agent, PyTree, Spec
+
+PACKAGE = str(Path(__file__).parents[1])
+
+
+class CheckpointSkipped(UserWarning):
+    """A checkpoint is damaged; an older one is used."""
+
+
+class Parts(NamedTuple):
+    spec: Spec
+    agent: Agent
+    graph: Any  # rookery.topologies.job.Graph
+
+
+def assemble(cfg: Config) -> Parts:
+    """The environment's spaces, the agent and the graph of the topology; ConfigError where they do not fit together."""
+    check_values(cfg)
+    with _refusing():
+        try:
+            spec = envs.spec_of(cfg.env, **cfg.env_options)
+        except TypeError as error:  # gymnasium hands options on to the environment's own __init__
+            if not cfg.env_options:
+                raise
+            given = ", ".join(f"{key}={value!r}" for key, value in cfg.env_options.items())
+            raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
+        agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
+        check(cfg, agent)
+        return Parts(spec, agent, cfg.topology.graph(agent, spec))
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """A ValueError that Rookery raises while building is about what was asked for; one from elsewhere may be a bug."""
+    try:
+        yield
+    except ValueError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if type(error) is ValueError and frames and frames[-1].filename.startswith(PACKAGE):
+            raise ConfigError(str(error)) from error
+        raise
+
+
+def newest_checkpoint(run: Run) -> Path:
+    """The newest valid checkpoint of a run, with a warning that names those skipped; an error if there is none."""
+    path, skipped = checkpoint.newest(run.checkpoints)
+    why = "; ".join(reason for _, reason in skipped)
+    if path is None:
+        raise checkpoint.CheckpointError(f"{run.path} has no valid checkpoint ({why or 'none was written yet'})")
+    if skipped:
+        warnings.warn(f"damaged, so {path.name} is used instead: {why}", CheckpointSkipped, stacklevel=3)
+    return path
+
+
+def saved_params(agent: Agent, snapshot: PyTree) -> PyTree:
+    """The parameters in a topology's snapshot, in the shape that `agent` gives them."""
+    import jax
+
+    from rookery.workers.learner import from_flat
+
+    shapes = jax.eval_shape(agent.init, jax.random.key(0))
+    return from_flat(shapes, snapshot["learner"]["state"]).params
