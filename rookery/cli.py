@@ -46,15 +46,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(USAGE, end="")
         sys.exit(0)
     if args[0] in ("--version", "version"):
-<<<<<<< HEAD
-        from importlib.metadata import version
-
-        print(version("rookery"))
-=======
         from rookery.run.versions import rookery_version
 
         print(rookery_version())
->>>>>>> t-cli
         sys.exit(0)
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": train, "resume": resume, "eval": evaluate, "show": show, "list": list_things, "bench": bench,
