@@ -75,7 +75,7 @@ PRESETS: tuple[Preset, ...] = (
         "total_steps": 800_000,
     }),
     Preset(("ppo",), "LunarLander-v3", {
-        "num_envs": 32, "rollout_length": 128, "minibatches": 16, "learning_rate": 1e-3, "discount": 0.999,
+        "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
         "gae_lambda": 0.98, "value_clip": None, "total_steps": 1_500_000,
     }),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
