@@ -44,9 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(USAGE, end="")
         sys.exit(0)
     if args[0] in ("--version", "version"):
-        from rookery import __version__
+        from importlib.metadata import version
 
-        print(__version__)
+        print(version("rookery"))
         sys.exit(0)
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": train, "resume": resume, "eval": evaluate, "show": show, "list": list_things, "bench": bench,

@@ -18,7 +18,7 @@ def prepare() -> None:
         os.environ["XLA_FLAGS"] = " ".join([flags, *missing]).strip()
     import jax
 
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_directory()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery import spaces
+from rookery import ops, spaces
 from rookery.data import arrays
+from rookery.trees import ArraySpec
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
 
@@ -50,7 +51,7 @@ class Collector:
         B = self._pool.num_envs
         self._num_envs = B * num_collectors
         self._env_index = index * B + np.arange(B)
-        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), index), incarnation)
+        self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
         self._step = compiled_step(agent)
         self._published: tuple[PyTree, int] | None = None
         self._specs = rollout_specs(agent, self._pool.spec, B)
@@ -211,12 +212,12 @@ def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
     T, B, needs = agent.needs.rollout_length, num_envs, agent.needs
     seen = spaces.with_previous(spec) if needs.previous else spec
     observation = spaces.zeros(seen.observation, (B,))
-    params = jax.eval_shape(agent.init, jax.random.key(0)).params
+    params = jax.eval_shape(agent.init, ops.random.key(0)).params
     memory = jax.eval_shape(lambda: agent.memory(B))
     explore = agent.explore(np.arange(B), B, 0)
-    decision = jax.eval_shape(agent.act, params, observation, memory, jax.random.key(0), explore)
-    rows = lambda tree, length: jax.tree.map(lambda x: arrays.ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
-    scalar = lambda dtype: arrays.ArraySpec((T, B), np.dtype(dtype))
+    decision = jax.eval_shape(agent.act, params, observation, memory, ops.random.key(0), explore)
+    rows = lambda tree, length: jax.tree.map(lambda x: ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
+    scalar = lambda dtype: ArraySpec((T, B), np.dtype(dtype))
     extras = rows(decision.extras, T)
     if needs.return_discount is not None:
         extras = extras | {"discounted_return": scalar(np.float32)}
@@ -227,10 +228,10 @@ def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
         discount=scalar(np.float32),
         valid=scalar(np.float32),
         extras=extras,
-        memory=jax.tree.map(lambda x: arrays.ArraySpec(x.shape, np.dtype(x.dtype)), memory),
+        memory=jax.tree.map(lambda x: ArraySpec(x.shape, np.dtype(x.dtype)), memory),
         version=scalar(np.int32),
-        stream=arrays.ArraySpec((B,), np.dtype(np.int64)),
-        step=arrays.ArraySpec((B,), np.dtype(np.int64)),
+        stream=ArraySpec((B,), np.dtype(np.int64)),
+        step=ArraySpec((B,), np.dtype(np.int64)),
     )
 
 

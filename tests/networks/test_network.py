@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_encoders import ATARI, SPACES, VECTOR, sample
 
-from rookery.networks import NetworkConfig, actor_critic
+from rookery.networks import Network, NetworkConfig, actor_critic
 from rookery.types import Spec
 
 spaces = gymnasium.spaces
@@ -19,6 +19,7 @@ spaces = gymnasium.spaces
 def build(space, num_outputs=3, seed=0, gaussian_size=0, **config):
     spec = Spec(space, spaces.Discrete(num_outputs))
     network = actor_critic(spec, num_outputs, NetworkConfig(**config), gaussian_size=gaussian_size)
+    network = Network(jax.jit(network.init), network.memory, jax.jit(network.step), jax.jit(network.unroll))
     params = network.init(jax.random.key(seed))
     # A new policy head is nearly zero: larger, so that a difference can be seen.
     params["heads"]["policy"]["kernel"] *= 100.0
@@ -152,7 +153,8 @@ def test_every_parameter_has_a_gradient(name, config):
 def test_separate_heads_share_nothing_and_shared_heads_an_encoder():
     def value_gradient(**config):
         network, params = build(VECTOR, **config)
-        return jax.grad(lambda p: network.step(p, sample(VECTOR, (4,)), network.memory(4))[0].value.sum())(params)
+        observation = sample(VECTOR, (4,))
+        return jax.jit(jax.grad(lambda p: network.step(p, observation, network.memory(4))[0].value.sum()))(params)
 
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(value_gradient()["policy_encoder"]))
     assert set(value_gradient(heads="shared")) == {"encoder", "heads"}
