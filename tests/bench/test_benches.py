@@ -8,7 +8,10 @@ import pytest
 
 from rookery.bench import cartpole, learning, memory, metrics, peers, pong, process, roofline
 
-NOW = {"date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0], "versions": {"rookery": "1"}, "commit": None}
+NOW = {
+    "date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0],
+    "versions": {"rookery": "1"}, "commit": None,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -131,7 +134,8 @@ def test_pong_takes_ratios_of_medians():
         run("rookery impala", 800.0), run("rookery impala", 900.0), run("rllib", 200.0), run("rllib", 300.0),
         run("sample-factory", 600.0), {"arm": "sample-factory", "seed": 1, "command": "c", "failure": "lost"},
     ])  # fmt: skip
-    assert [v.value for v in found.verdicts] == pytest.approx([3.4, 850 / 600]) and [v.met for v in found.verdicts] == [True, False]
+    assert [v.value for v in found.verdicts] == pytest.approx([3.4, 850 / 600])
+    assert [v.met for v in found.verdicts] == [True, False]
     assert found.rows[2]["runs"] == 1 and found.failures == ["c: lost"]
 
 
