@@ -1,7 +1,9 @@
 """The pure parts of each bench, and a fake peer that is a real program."""
 
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -250,8 +252,6 @@ def test_the_bar_of_a_share_is_as_long_as_the_share():
 
 
 def test_a_loop_is_timed_until_the_time_is_over():
-    import time
-
     def loop() -> int:
         time.sleep(0.01)
         return 5
@@ -259,3 +259,23 @@ def test_a_loop_is_timed_until_the_time_is_over():
     cost = roofline.timed(loop, 0.1)
     assert 0.1 <= cost.wall < 1.0 and cost.frames >= 5 and cost.frames % 5 == 0 and cost.cpu < cost.wall
     assert roofline.timed(loop, 0.0).frames == 5, "at least once"
+
+
+def test_a_bench_that_is_ended_ends_what_it_started(tmp_path: Path):
+    """By SIGTERM, in the middle of a run that a thread waits for."""
+    code = f"""
+import subprocess
+import sys
+import time
+from rookery.bench import learning, main, process
+slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
+process.rookery = lambda *_, **__: process.run(slow, timeout=60)
+main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--out", "None"])
+"""
+    bench = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    bench.terminate()
+    assert bench.wait(timeout=20) == 128 + 15
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
