@@ -186,6 +186,8 @@ def _verdicts(rows: dict[str, dict[str, Any]]) -> list[Verdict]:
 def _short(run: Run) -> str:
     if "failure" in run:
         return f"{run['arm']}: failed: {run['failure']}"
-    rate = f"{run['steps_per_s']:,.0f} steps/s" if run.get("steps_per_s") else ""
-    time = "" if run["kind"] == "rate" else f"target after {run['to_target_seconds'] or float('nan'):.1f} s"
-    return f"{run['arm']}: {', '.join(filter(None, (rate, time)))} ({run['wall_seconds']:.1f} s in all)"
+    said = [f"{run['steps_per_s']:,.0f} steps/s"] if run.get("steps_per_s") else []
+    if run["kind"] != "rate":
+        seconds = run["to_target_seconds"]
+        said.append("target not reached" if seconds is None else f"target after {seconds:.1f} s")
+    return f"{run['arm']}: {', '.join(said)} ({run['wall_seconds']:.1f} s in all)"

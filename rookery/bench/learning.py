@@ -43,7 +43,10 @@ class Task(NamedTuple):
         return f"≤ {self.at_most:g}" if self.at_most is not None else "-"
 
 
-CUE = "--env cue-recall --num-envs 32 --total-steps 200000"
+CUE_PPO = "--env cue-recall --num-envs 32 --total-steps 200000"
+CUE_IMPALA = (  # one gradient step per batch, so many small batches; an epsilon of 0.01 dwarfs this task's gradients
+    "--env cue-recall --num-envs 16 --rollout-length 10 --total-steps 250000 --learning-rate 1e-3 --rmsprop-epsilon 1e-5"
+)
 LEARNING: tuple[Task, ...] = (
     Task("cartpole-ppo", "ppo --env CartPole-v1 --total-steps 300000", at_least=475, metric="either"),
     Task("cartpole-a2c", "a2c --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
@@ -51,10 +54,10 @@ LEARNING: tuple[Task, ...] = (
     Task("cartpole-impala", "impala --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
     Task("cartpole-appo", "appo --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
     Task("lunarlander-ppo", "ppo --env LunarLander-v3 --total-steps 1500000", at_least=200),
-    Task("cue-recall-ppo-lstm", f"ppo {CUE} --network.core lstm", at_least=0.95),
-    Task("cue-recall-impala-lstm", f"impala {CUE} --network.core lstm", at_least=0.95),
-    Task("cue-recall-ppo", f"ppo {CUE} --eval-episodes 200", at_most=0.65),
-    Task("cue-recall-impala", f"impala {CUE} --eval-episodes 200", at_most=0.65),
+    Task("cue-recall-ppo-lstm", f"ppo {CUE_PPO} --network.core lstm", at_least=0.95),
+    Task("cue-recall-impala-lstm", f"impala {CUE_IMPALA} --network.core lstm", at_least=0.95),
+    Task("cue-recall-ppo", f"ppo {CUE_PPO} --eval-episodes 200", at_most=0.65),
+    Task("cue-recall-impala", f"impala {CUE_IMPALA} --eval-episodes 200", at_most=0.65),
     Task(
         "halfcheetah-ppo", "ppo --env HalfCheetah-v5 --total-steps 1000000", at_least=1500, metric="either", minutes=60
     ),
@@ -116,6 +119,7 @@ def measure(options: Options) -> list[Record]:
             return [summarise(task, options, now, [f.result() for f in futures[task.name]]) for task in tasks]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            process.end_all()  # else leaving the pool would wait for what still trains
             raise
 
 

@@ -23,7 +23,6 @@ from rookery.bench.statistics import mean, median, ratio, spread
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 Runs = list[Run]
 WARM_SECONDS = 15.0  # after the first update
-START_SECONDS = 45.0  # allowed for start-up, compilation and the warm part
 BARS = {"rllib": 3.3, "sample-factory": 1.5}
 NOTES = [
     "A step is one decision (4 frames); every arm plays without sticky actions and learns from each step once.",
@@ -40,6 +39,8 @@ class Options:
     seconds: float = 60.0
     """Of each measured window."""
     repeats: int = 2
+    start_seconds: float = 45.0
+    """Added to each of rookery's runs for start-up, compilation and warm-up."""
     peers: str | None = None
     """Directory of the peers' drivers (rllib.py, sample_factory_peer.py)."""
     rllib_python: str | None = None
@@ -88,7 +89,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def _ours(options: Options, seed: int) -> Run:
-    seconds = options.seconds + START_SECONDS
+    seconds = options.seconds + options.start_seconds
     command = [
         "train", options.system, "--env", "ALE/Pong-v5", "--env-options", "repeat_action_probability=0",
         "--seconds", f"{seconds:g}", *shlex.split(options.train_options), "--seed", str(seed), "--json",
@@ -101,7 +102,7 @@ def _ours(options: Options, seed: int) -> Run:
         rows = read_metrics(Path(done.answer["run"]))
     window = steady(rows, warm=WARM_SECONDS, length=options.seconds, until=seconds)
     if window is None:
-        return found | {"failure": f"no metrics {WARM_SECONDS:g} s after the first update: ask for more --seconds"}
+        return found | {"failure": f"no metrics {WARM_SECONDS:g} s after the first update: ask for more --start-seconds"}
     names = ("env_steps", "updates", "return_mean", "learner_idle", "policy_lag_mean", "policy_lag_max")
     whole = {f"whole_{name}": done.answer.get(name) for name in names}
     rates = {"steps_per_s": window.env_steps_per_s, "trained_per_s": window.trained_steps_per_s}

@@ -31,7 +31,8 @@ NOTES = [
     "the rounds. CPU seconds are those of all threads of the process; threads that spin while they wait count.",
     "Environment: the pool of one collector with random actions; inference: the compiled step, one group at a time, "
     "until the action is there; learner: whole updates on collected batches. Writing rollouts is in no part.",
-    "Limit = cores / sum of CPU seconds per frame; 'one after the other' = 1 / sum of clock seconds per frame.",
+    "Limit = cores / sum of CPU seconds per frame ('frames/s' of a part: cores / its CPU seconds per frame); 'one after "
+    "the other' = 1 / sum of clock seconds per frame.",
     f"Whole: the Trainer's own loop, {SETTLE_SECONDS:g} s after it was resumed in each round, without checkpoints.",
 ]
 

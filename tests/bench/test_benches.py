@@ -1,14 +1,19 @@
 """The pure parts of each bench, and a fake peer that is a real program."""
 
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from rookery.bench import cartpole, learning, memory, metrics, peers, pong, process, roofline
 
-NOW = {"date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0], "versions": {"rookery": "1"}, "commit": None}
+NOW = {
+    "date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0],
+    "versions": {"rookery": "1"}, "commit": None,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -131,7 +136,8 @@ def test_pong_takes_ratios_of_medians():
         run("rookery impala", 800.0), run("rookery impala", 900.0), run("rllib", 200.0), run("rllib", 300.0),
         run("sample-factory", 600.0), {"arm": "sample-factory", "seed": 1, "command": "c", "failure": "lost"},
     ])  # fmt: skip
-    assert [v.value for v in found.verdicts] == pytest.approx([3.4, 850 / 600]) and [v.met for v in found.verdicts] == [True, False]
+    assert [v.value for v in found.verdicts] == pytest.approx([3.4, 850 / 600])
+    assert [v.met for v in found.verdicts] == [True, False]
     assert found.rows[2]["runs"] == 1 and found.failures == ["c: lost"]
 
 
@@ -246,8 +252,6 @@ def test_the_bar_of_a_share_is_as_long_as_the_share():
 
 
 def test_a_loop_is_timed_until_the_time_is_over():
-    import time
-
     def loop() -> int:
         time.sleep(0.01)
         return 5
@@ -255,3 +259,23 @@ def test_a_loop_is_timed_until_the_time_is_over():
     cost = roofline.timed(loop, 0.1)
     assert 0.1 <= cost.wall < 1.0 and cost.frames >= 5 and cost.frames % 5 == 0 and cost.cpu < cost.wall
     assert roofline.timed(loop, 0.0).frames == 5, "at least once"
+
+
+def test_a_bench_that_is_ended_ends_what_it_started(tmp_path: Path):
+    """By SIGTERM, in the middle of a run that a thread waits for."""
+    code = f"""
+import subprocess
+import sys
+import time
+from rookery.bench import learning, main, process
+slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
+process.rookery = lambda *_, **__: process.run(slow, timeout=60)
+main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--out", "None"])
+"""
+    bench = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    bench.terminate()
+    assert bench.wait(timeout=20) == 128 + 15
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()

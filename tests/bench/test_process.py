@@ -26,7 +26,8 @@ def test_a_program_is_timed_from_outside_to_its_exit():
 
 
 def test_a_program_that_fails_says_why():
-    assert "status 3: remember the milk" in (python("import sys; print('remember the milk', file=sys.stderr); sys.exit(3)").failure or "")
+    lost = python("import sys; print('remember the milk', file=sys.stderr); sys.exit(3)")
+    assert "status 3: remember the milk" in (lost.failure or "")
     assert "no JSON line" in (python("print('done')").failure or "")
     assert "cannot be started" in (process.run(["/nowhere/python"], timeout=1.0).failure or "")
 
