@@ -71,7 +71,9 @@ class Collector:
             leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(snapshot["memory"])]
             self._memory = jax.tree.unflatten(jax.tree.structure(self._memory), leaves)
         else:  # a pool that cannot be saved starts new episodes in new streams
-            self._streams += 1 if snapshot is not None else 0
+            if snapshot is not None:
+                self._streams += 1
+                self._steps[:] = 0
             entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))
             whole = self._pool.reset(int(entropy.generate_state(1)[0] >> 1))
         self._current = [_columns(whole, part) for part in self._pool.groups]
@@ -104,7 +106,11 @@ class Collector:
         self._steps += self._needs.rollout_length
         self._env_steps += env_steps
         if self._agent.process is not None:
-            rollout, _ = self._agent.process(params, rollout)
+            processed, _ = self._agent.process(params, rollout)
+            if out is None:
+                rollout = processed
+            else:  # what was asked for is learned from where it was asked for
+                jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout)
 
@@ -185,7 +191,7 @@ class Collector:
         self._steps, self._streams = np.array(snapshot["steps"]), np.array(snapshot["streams"])
         if snapshot["pool"] is not None:
             self._returns, self._previous_reward = np.array(snapshot["returns"]), np.array(snapshot["previous_reward"])
-            jax.tree.map(np.copyto, self._previous_action, snapshot["previous_action"])
+            arrays.tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
 
     def close(self) -> None:
         self._pool.close()

@@ -90,7 +90,7 @@ class Learner:
         state = TrainState(params, slow, optimizer, updates)
         learned = self._agent.learn(state, batch, jax.random.fold_in(self._key, counter))
         finite = jnp.stack(
-            [jnp.isfinite(jnp.stack([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
+            [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
             + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
         )
         keep = finite.all()
@@ -103,7 +103,7 @@ class Learner:
         for path, leaf in jax.tree_util.tree_leaves_with_path(batch.rollout):
             if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                 where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
-                column = where[1] if len(where) > 1 else where[0]
+                column = where[0 if _name(path).split("/")[0] in arrays.BATCH_MAJOR else 1]
                 stream = batch.rollout.stream[column]
                 return (
                     f"{update}: the data's {_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "
