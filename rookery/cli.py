@@ -98,11 +98,11 @@ def status_of(error: Exception) -> int:
 
 
 def train(args: list[str]) -> int:
-    cfg, as_json = parse_system("train", args)
+    cfg, flags = parse_system("train", args)
     from rookery.run.trainer import Trainer
 
     with Trainer.from_config(cfg, began=BEGAN) as trainer:
-        return run_to_the_end(trainer, as_json)
+        return run_to_the_end(trainer, flags["json"])
 
 
 def resume(args: list[str]) -> int:
@@ -117,9 +117,9 @@ def resume(args: list[str]) -> int:
 
     startup.prepare()
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
-    cfg, as_json = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(run.config["config"]))
+    cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(run.config["config"]))
     with api.resume(run, cfg, began=BEGAN) as trainer:
-        return run_to_the_end(trainer, as_json)
+        return run_to_the_end(trainer, flags["json"])
 
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
@@ -160,8 +160,8 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
 # ------------------------------------------------------------------------------------------------------ parsing
 
 
-def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, bool]:
-    """SYSTEM --env ID [options] -> the resolved config, and whether the answer is wanted as JSON."""
+def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, bool]]:
+    """SYSTEM --env ID [options] -> the resolved config, and the flags that are no part of it."""
     if not args or args[0].startswith("-"):
         names = "\n".join(f"  {s.name:<8} {s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
         asked = bool({"-h", "--help"} & set(args))
@@ -231,11 +231,11 @@ def evaluate(args: list[str]) -> int:
 
 
 def show(args: list[str]) -> int:
-    cfg, as_json = parse_system("show", args, env_default="CartPole-v1")
+    cfg, flags = parse_system("show", args, env_default="CartPole-v1")
     from rookery.run.show import describe
 
     graph, text = describe(cfg)
-    print(json.dumps(graph) if as_json else text)
+    print(json.dumps(graph) if flags["json"] else text)
     return 0
 
 

@@ -19,8 +19,8 @@ from rookery import systems
 from rookery.run.config import Config, ConfigError
 
 
-def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, bool]:
-    """`base` with the options in `args`, and whether --json was among them."""
+def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
+    """`base` with the options in `args`, and the flags that are no part of a config: json."""
     network = getattr(base.algorithm, "network", None)
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
@@ -46,7 +46,7 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, bool]:
             changed["algorithm"], network=type(network)(**_values(chosen.network))
         )
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
-    return dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed), chosen.json
+    return dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed), {"json": chosen.json}
 
 
 def _shown(part: Any) -> Any:
