@@ -140,10 +140,7 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
     return Record(
         bench="cartpole",
         subject="CartPole-v1, PPO",
-        command=f"rookery bench cartpole --seeds {options.seeds}" + "".join(
-            f" --{flag} PATH" for flag, value in (("peers", options.peers), ("sb3-python", options.sb3_python),
-                                                  ("rejax-python", options.rejax_python)) if value
-        ),
+        command=_command(options),
         conditions=now,
         settings={"seeds": list(range(options.seeds)), "total_steps": options.total_steps, "target": options.target},
         rows=list(rows.values()),
@@ -151,7 +148,16 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
         notes=NOTES + [note for name, note in PEER_NOTES.items() if name in rows],
         runs=runs,
         failures=[f"{run['command']}: {run['failure']}" for run in runs if "failure" in run],
-    )  # fmt: skip
+    )
+
+
+def _command(options: Options) -> str:
+    words = [f"rookery bench cartpole --seeds {options.seeds}"]
+    words += [f"--total-steps {options.total_steps}"] if options.total_steps != Options.total_steps else []
+    words += [f"--target {options.target:g}"] if options.target != Options.target else []
+    words += [] if options.warm else ["--no-warm"]
+    places = {"peers": options.peers, "sb3-python": options.sb3_python, "rejax-python": options.rejax_python}
+    return " ".join(words + [f"--{flag} PATH" for flag, place in places.items() if place])
 
 
 def _row(runs: Runs, arm: str) -> dict[str, Any]:

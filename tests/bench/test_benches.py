@@ -70,8 +70,9 @@ def test_cartpole_compares_rookery_with_the_peers_that_are_given(drivers: Path, 
 
 def test_cartpole_without_peers_measures_rookery_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process, "rookery", lambda *_, **__: finished(4.0, env_steps=100, seconds_to_target=None))
-    (found,) = cartpole.measure(cartpole.parse(["--seeds", "1", "--no-warm"]))
+    (found,) = cartpole.measure(cartpole.parse(["--seeds", "1", "--no-warm", "--total-steps", "7"]))
     assert [row["arm"] for row in found.rows] == [cartpole.FIRST] and found.verdicts == []
+    assert found.command == "rookery bench cartpole --seeds 1 --total-steps 7 --no-warm"
     assert found.rows[0]["s_to_target"] is None and found.rows[0]["reached"] == "0/1"
 
 

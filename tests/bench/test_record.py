@@ -84,7 +84,8 @@ def test_records_of_different_days_are_merged_with_their_dates():
 def test_the_report_fills_the_marks_of_a_page_and_leaves_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture):
     record.append(tmp_path / "pong.jsonl", [make()])
     page = tmp_path / "README.md"
-    page.write_text("before\n<!-- bench:pong -->\nold\nlines<!-- /bench:pong -->\n<!-- bench:memory -->kept<!-- /bench:memory -->\n")
+    marks = "<!-- bench:pong -->\nold\nlines<!-- /bench:pong -->\n<!-- bench:memory -->kept<!-- /bench:memory -->\n"
+    page.write_text(f"before\n{marks}")
     for _ in range(2):  # made anew each time, not added to
         assert main(["report", "--records", str(tmp_path / "pong.jsonl"), "--write", str(page)]) == 0
     text = page.read_text()
