@@ -49,10 +49,10 @@ CUE_IMPALA = (  # one gradient step per batch, so many small batches; an epsilon
 )
 LEARNING: tuple[Task, ...] = (
     Task("cartpole-ppo", "ppo --env CartPole-v1 --total-steps 300000", at_least=475, metric="either"),
-    Task("cartpole-a2c", "a2c --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
+    Task("cartpole-a2c", "a2c --env CartPole-v1 --total-steps 500000", at_least=475, metric="either"),
     Task("cartpole-pg", "pg --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
-    Task("cartpole-impala", "impala --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
-    Task("cartpole-appo", "appo --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
+    Task("cartpole-impala", "impala --env CartPole-v1 --total-steps 800000", at_least=475, metric="either"),
+    Task("cartpole-appo", "appo --env CartPole-v1 --total-steps 800000", at_least=475, metric="either"),
     Task("lunarlander-ppo", "ppo --env LunarLander-v3 --total-steps 1500000", at_least=200),
     Task("cue-recall-ppo-lstm", f"ppo {CUE_PPO} --network.core lstm", at_least=0.95),
     Task("cue-recall-impala-lstm", f"impala {CUE_IMPALA} --network.core lstm", at_least=0.95),

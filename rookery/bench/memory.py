@@ -23,7 +23,7 @@ from rookery.bench.statistics import slope
 SKIP = 0.2  # of the run, from its start: caches and queues fill
 NOTES = [
     "Memory is the resident size of the process and its descendants, seen from outside; growth is the slope of the "
-    f"least-squares line through the samples after the first {SKIP:.0%} of the run.",
+    f"least-squares line through the samples after the first {SKIP:.0%} of the run. A checkpoint every 100 updates.",
     "Left behind: processes that inherited a mark from the run's environment, the ports that they listen on, and "
     "entries of /dev/shm that are new and that no process maps.",
 ]
@@ -70,7 +70,7 @@ def measure(options: Options) -> list[Record]:
     now, seconds, mark = conditions(), options.minutes * 60, uuid.uuid4().hex
     command = [
         "train", options.system, "--env", options.env, "--total-steps", str(10**12), "--seconds", f"{seconds:g}",
-        "--seed", str(options.seed), "--json",
+        "--checkpoint-every", "100", "--seed", str(options.seed), "--json",
     ]  # fmt: skip
     segments = process.shared_memory()
     watch = Watch()
