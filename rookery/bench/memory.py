@@ -98,8 +98,9 @@ def growth(samples: list[tuple[float, float]], skip: float = SKIP) -> float | No
 def summarise(
     options: Options, now: dict[str, Any], command: str, watch: Watch, left: dict[str, Any], done: process.Finished
 ) -> Record:
-    sizes = [mb for _, mb in watch.samples]
-    per_minute = growth(watch.samples)
+    training = [sample for sample in watch.samples if sample[0] <= options.minutes * 60]  # then it evaluates and closes
+    sizes = [mb for _, mb in training]
+    per_minute = growth(training)
     row = {
         "run": f"{options.system} on {options.env}",
         "minutes": done.seconds / 60,

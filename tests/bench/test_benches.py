@@ -152,8 +152,9 @@ def test_growth_is_that_of_the_part_after_the_start():
 
 
 def test_memory_counts_what_is_left_behind():
-    watch = memory.Watch(samples=[(0.0, 500.0), (60.0, 500.0), (120.0, 500.0)], threads=9)
-    options = memory.parse([])
+    closing = (125.0, 200.0)  # what is given back after training is no shrinking
+    watch = memory.Watch(samples=[(0.0, 500.0), (60.0, 500.0), (120.0, 500.0), closing], threads=9)
+    options = memory.parse(["--minutes", "2"])
     clean = {"processes": 0, "ports": [], "shared_memory": []}
     found = memory.summarise(options, NOW, "c", watch, clean, finished(120.0, env_steps=10))
     assert found.rows[0]["MB_per_minute"] == 0.0 and all(v.met for v in found.verdicts)
