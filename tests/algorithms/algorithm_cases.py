@@ -48,15 +48,20 @@ def random_params(agent_or_model, seed=0, scale=0.5):
     params = getattr(shapes, "params", shapes)
     rng = np.random.default_rng(seed)
     network = jax.tree.map(lambda x: jnp.asarray(scale * rng.normal(size=x.shape), jnp.float32), params["network"])
-    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), {k: v for k, v in params.items() if k != "network"})
-    return empty | {"network": network}
+    return zeros_like(params) | {"network": network}
 
 
-def random_state(agent, optimizer_seed=0, **options):
-    state = jax.jit(agent.init)(ops.random.key(0))
-    params = random_params(agent, optimizer_seed, **options)
-    slow = jax.tree.map(lambda x: 0.9 * x, params["network"]) if jax.tree.leaves(state.slow) else ()
-    return state._replace(params=params, slow=slow)
+def random_state(agent, seed=0, *, params=None, slow=None):
+    """A state before the first update. Optimizers start from zeros: nothing needs to be compiled for it."""
+    shapes = jax.eval_shape(agent.init, ops.random.key(0))
+    params = random_params(agent, seed) if params is None else params
+    if slow is None:
+        slow = jax.tree.map(lambda x: 0.9 * x, params["network"]) if jax.tree.leaves(shapes.slow) else ()
+    return zeros_like(shapes)._replace(params=params, slow=slow)
+
+
+def zeros_like(shapes):
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 def random_rollout(rng, *, T=T, B=B, gamma=GAMMA, memory=(), reward_scale=1.0):
@@ -108,7 +113,7 @@ def with_plain_steps(monkeypatch):
 def gradient_of(algorithm, params, rollout, *, slow=(), spec=SPEC):
     """What learn() moves the network by, as a tree; the agent was built under `with_plain_steps`."""
     agent = algorithm.build(spec)
-    state = jax.jit(agent.init)(ops.random.key(0))._replace(params=params, slow=slow)
+    state = random_state(agent, params=params, slow=slow)
     learned = jax.jit(agent.learn)(state, batch_of(rollout), ops.random.key(1))
     difference = jax.tree.map(lambda old, new: old - new, params["network"], learned.state.params["network"])
     return difference, learned.report

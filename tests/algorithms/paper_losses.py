@@ -14,7 +14,7 @@ class Stated(NamedTuple):
     by_logp: np.ndarray  # [T, B]
     by_value: np.ndarray  # [T, B]
     by_entropy: np.ndarray  # [T, B]
-    facts: dict = {}
+    facts: dict | None = None  # shares of the rows that a clip concerns
 
     @property
     def loss(self):

@@ -93,7 +93,7 @@ def test_vtrace_is_impalas_loss_with_ratios_on_both_sides_of_the_bars(rollout, b
 
 @pytest.mark.parametrize("value_clip", [0.3, None])
 def test_ppo_is_the_clipped_objective_and_the_clipped_value_loss(rollout, value_clip):
-    """Values and advantages are those of the parameters that acted (PARAMS); the loss is taken at others, as it is in later epochs."""
+    """Values and advantages are those of the parameters that acted; the loss is taken at others, as in later epochs."""
     config = adapted("ppo", value_clip=value_clip)
     rollout = on_policy(MODEL, PARAMS, rollout)
     data = jax.jit(lambda: ppo.prepare(PARAMS, rollout, model=MODEL, config=config))()
