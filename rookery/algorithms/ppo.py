@@ -186,7 +186,7 @@ def shuffles(key: Array, epochs: int, columns: int) -> Array:
     order = jnp.argsort(jax.random.bits(keys["order"], (columns,)))
     stride = jnp.asarray(strides)[jax.random.randint(keys["stride"], (epochs, 1), 0, len(strides))]
     start = jax.random.randint(keys["start"], (epochs, 1), 0, columns).astype(jnp.uint32)
-    return order[(jnp.arange(columns, dtype=jnp.uint32) * stride + start) % columns]
+    return order[(jnp.arange(columns, dtype=jnp.uint32)[None] * stride + start) % columns]
 
 
 def take(tree: PyTree, index: Array, *, axis: int) -> PyTree:
