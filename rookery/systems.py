@@ -67,7 +67,7 @@ PRESETS: tuple[Preset, ...] = (
         "total_steps": 1_000_000,
     }),
     Preset(("impala",), "CartPole-v1", {
-        "num_envs": 64, "groups": 1, "rollout_length": 16, "learning_rate": 4e-3, "entropy_cost": 0.001, "anneal": True,
+        "num_envs": 64, "groups": 1, "rollout_length": 16, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
         "total_steps": 800_000,
     }),
     Preset(("appo",), "CartPole-v1", {
