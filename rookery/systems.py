@@ -63,7 +63,7 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 64, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True, "total_steps": 500_000,
     }),
     Preset(("pg",), "CartPole-v1", {
-        "num_envs": 64, "rollout_length": 32, "learning_rate": 1e-2, "entropy_cost": 0.003, "anneal": True,
+        "num_envs": 64, "rollout_length": 32, "learning_rate": 5e-3, "entropy_cost": 0.01, "anneal": True,
         "total_steps": 1_000_000,
     }),
     Preset(("impala",), "CartPole-v1", {
