@@ -71,8 +71,8 @@ PRESETS: tuple[Preset, ...] = (
         "total_steps": 800_000,
     }),
     Preset(("appo",), "CartPole-v1", {
-        "num_envs": 32, "groups": 1, "learning_rate": 1e-3, "max_gradient_norm": 0.5, "clip": 0.2, "anneal": True,
-        "total_steps": 800_000,
+        "num_envs": 32, "groups": 1, "learning_rate": 3e-3, "max_gradient_norm": 0.5, "clip": 0.2, "discount": 0.98,
+        "trace_lambda": 1.0, "entropy_cost": 0.0, "anneal": True, "total_steps": 800_000,
     }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
