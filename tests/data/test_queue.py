@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.data import arrays
 from rookery.data.queue import Part, Queue, Taken
-from rookery.types import Rollout
+from rookery.trees import ArraySpec, tree_leaves
+from rookery.types import BATCH_MAJOR, Rollout
 
 T, B, GAMMA = 2, 3, 0.5
 
 
 def specs() -> Rollout:
-    f = lambda *shape: arrays.ArraySpec(shape, np.dtype(np.float32))
-    i = lambda *shape: arrays.ArraySpec(shape, np.dtype(np.int64))
+    f = lambda *shape: ArraySpec(shape, np.dtype(np.float32))
+    i = lambda *shape: ArraySpec(shape, np.dtype(np.int64))
     return Rollout(
         observation={"a": f(T + 1, B, 2)}, action=i(T, B), reward=f(T, B), discount=f(T, B), valid=f(T, B),
         extras={}, memory=(f(B, 4),), version=i(T, B), stream=i(B), step=i(B),
@@ -28,7 +28,7 @@ def specs() -> Rollout:
 
 def fill(part: Part, item: int) -> None:
     """Writes what a collector would: every leaf, none left over from before."""
-    for leaf in arrays.tree_leaves(part.rollout):
+    for leaf in tree_leaves(part.rollout):
         leaf[:] = item
     part.rollout.discount[:] = 1.0
 
@@ -38,8 +38,8 @@ def items_of(rollout: Rollout, width: int = B) -> list[int]:
     found = [int(x) for x in rollout.stream[::width]]
     expected = np.repeat(found, width)
     for name, field in rollout._asdict().items():
-        for leaf in arrays.tree_leaves(field):
-            columns = leaf if name in arrays.BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
+        for leaf in tree_leaves(field):
+            columns = leaf if name in BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
             if name != "discount":
                 assert (columns.reshape(len(expected), -1) == expected[:, None]).all(), name
     return found
@@ -99,13 +99,13 @@ class Machine:
         assert (taken.batch.rollout.discount == GAMMA).all()
         assert taken.batch.weight.shape == taken.batch.key.shape == (self.parts * B,) and (taken.batch.weight == 1).all()
         self.done += places.values()
-        self.learning[taken.slot] = taken, [np.copy(x) for x in arrays.tree_leaves(taken.batch)]
+        self.learning[taken.slot] = taken, [np.copy(x) for x in tree_leaves(taken.batch)]
 
     def release(self, rng: random.Random) -> None:
         if self.learning:
             slot = rng.choice(sorted(self.learning))
             taken, before = self.learning.pop(slot)
-            for old, now in zip(before, arrays.tree_leaves(taken.batch)):
+            for old, now in zip(before, tree_leaves(taken.batch)):
                 assert np.array_equal(old, now), "a batch changed while it was learned from"
             self.queue.release(slot)
 
@@ -204,7 +204,7 @@ def test_a_snapshot_is_a_copy() -> None:
     fill(part, 5)
     queue.commit(part)
     saved = queue.snapshot()
-    for leaf in arrays.tree_leaves(part.rollout):
+    for leaf in tree_leaves(part.rollout):
         leaf[:] = 6
     other = Queue(specs(), parts=1, slots=1, discount=GAMMA)
     other.restore(saved)
@@ -223,7 +223,7 @@ def test_a_snapshot_is_refused_while_something_is_under_way() -> None:
     with pytest.raises(AssertionError, match="drain"):
         queue.snapshot()
     queue.release(part.slot)
-    assert arrays.tree_leaves(queue.snapshot()) == []
+    assert tree_leaves(queue.snapshot()) == []
 
 
 def _through_a_checkpoint(tree: Any) -> Any:
