@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery.trees import tree_leaves
-from rookery.types import Agent, Batch, PyTree, Rollout
-from rookery.workers.collector import Collector
+from rookery.types import Agent, Batch, EnvPool, Episode, PyTree, Rollout
+from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 
 Seconds = Callable[[str, int], float]  # (name of the worker, how many calls it has had) -> seconds that this one takes
@@ -93,6 +93,37 @@ class LedgerLearner:
     def close(self) -> None: ...
 
 
+class LedgerCollector:
+    """Plays at no cost: every fifth row of a stream starts an episode, every other end is a termination."""
+
+    def __init__(
+        self, agent: Agent, make_pool: Callable[[], EnvPool], *, index: int, snapshot: PyTree | None, **_: Any
+    ) -> None:
+        self._num_envs, self._length, self._index = make_pool().num_envs, agent.needs.rollout_length, index
+        self._step = int(snapshot["step"]) if snapshot else 0
+        self._version = -1
+
+    def publish(self, params: PyTree, version: int) -> None:
+        assert version == int(params["offset"]) >= self._version
+        self._version = version
+
+    def collect(self, out: Rollout) -> Collected:
+        for leaf in tree_leaves(out):
+            leaf[...] = 1
+        envs, rows = np.arange(self._num_envs), self._step + np.arange(self._length)[:, None]
+        out.stream[:], out.step[:], out.version[:] = (self._index * self._num_envs + envs) << 20, self._step, self._version
+        out.valid[:] = (rows + envs) % 5 != 4
+        out.discount[:] = (rows + envs) % 10 != 3
+        episodes = [Episode(int(env), 1.0, 4) for env in np.nonzero(out.valid == 0)[1]]
+        self._step += self._length
+        return Collected(self._index, int(out.valid.sum()), episodes, {"env": 1.0}, out)
+
+    def snapshot(self) -> PyTree:
+        return {"step": self._step}
+
+    def close(self) -> None: ...
+
+
 class SimulatedHandle:
     def __init__(self, runtime: SimulatedRuntime, name: str, worker: Any) -> None:
         self.runtime, self.name, self.worker = runtime, name, worker
@@ -145,7 +176,7 @@ class SimulatedRuntime:
 
     def spawn(self, worker: Callable[..., Any], *args: Any, name: str, **kwargs: Any) -> SimulatedHandle:
         assert worker in (Learner, Collector)
-        made = LedgerLearner(self.ledger, *args, **kwargs) if worker is Learner else worker(*args, **kwargs)
+        made = LedgerLearner(self.ledger, *args, **kwargs) if worker is Learner else LedgerCollector(*args, **kwargs)
         self.handles[name] = SimulatedHandle(self, name, made)
         return self.handles[name]
 
