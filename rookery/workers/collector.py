@@ -17,7 +17,7 @@ import numpy as np
 
 from rookery import ops, spaces
 from rookery.data import arrays
-from rookery.trees import ArraySpec
+from rookery.trees import ArraySpec, tree_map
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
 
@@ -191,7 +191,7 @@ class Collector:
         self._steps, self._streams = np.array(snapshot["steps"]), np.array(snapshot["streams"])
         if snapshot["pool"] is not None:
             self._returns, self._previous_reward = np.array(snapshot["returns"]), np.array(snapshot["previous_reward"])
-            arrays.tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
+            tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
 
     def close(self) -> None:
         self._pool.close()

@@ -15,7 +15,7 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
+from rookery.types import BATCH_MAJOR, Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 
 
 class NonFinite(ArithmeticError):
@@ -103,7 +103,7 @@ class Learner:
         for path, leaf in jax.tree_util.tree_leaves_with_path(batch.rollout):
             if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                 where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
-                column = where[0 if _name(path).split("/")[0] in arrays.BATCH_MAJOR else 1]
+                column = where[0 if _name(path).split("/")[0] in BATCH_MAJOR else 1]
                 stream = batch.rollout.stream[column]
                 return (
                     f"{update}: the data's {_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "
