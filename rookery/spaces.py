@@ -5,7 +5,7 @@ Inside Rookery every observation and action is *canonical*: a dict, a tuple or a
 | space | canonical array (one item) |
 |---|---|
 | Box float16/32/64 | float32, same shape |
-| Box of integers or bool | same type, except 64 bits -> 32 bits; uint8 stays uint8 |
+| Box of integers or bool | same type, except 64 bits -> 32 bits (saturating); uint8 stays uint8 |
 | Discrete(n, start) | int32 scalar in [0, n) |
 | MultiDiscrete(nvec, start) | int32, same shape, each entry in [0, nvec) |
 | MultiBinary | int8 of 0 and 1 |
@@ -16,15 +16,14 @@ Inside Rookery every observation and action is *canonical*: a dict, a tuple or a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from gymnasium import spaces as gs
 
+from rookery.trees import ArraySpec, tree_map
 from rookery.types import PyTree, Spec
 
 _NARROW = {"float64": "float32", "float16": "float32", "longdouble": "float32", "int64": "int32", "uint64": "uint32"}
@@ -39,18 +38,6 @@ _REMEDY = {
 
 class UnsupportedSpace(TypeError):
     """A leaf of a space that cannot become an array of fixed shape."""
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """Shape and type of one leaf (a dataclass, not a tuple: trees may contain tuples)."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 # ------------------------------------------------------------------------------------------------- the tree walk
@@ -77,20 +64,11 @@ def leaves(space: Space, keys: tuple[Any, ...] = ()) -> Iterator[tuple[str, tupl
         yield ".".join(map(str, keys)), keys, space
 
 
-def map_tree(function: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
-    """`function` on the leaves of trees of dicts, tuples and lists (what jax.tree.map does, without jax)."""
-    if isinstance(tree, dict):
-        return {key: map_tree(function, value, *(r[key] for r in rest)) for key, value in tree.items()}
-    if isinstance(tree, (tuple, list)):
-        return tuple(map_tree(function, value, *(r[i] for r in rest)) for i, value in enumerate(tree))
-    return function(tree, *rest)
-
-
 def take(tree: PyTree, index: Any) -> PyTree:
     """`leaf[index]` for every leaf."""
     if isinstance(tree, np.ndarray):
         return tree[index]
-    return map_tree(lambda leaf: leaf[index], tree)
+    return tree_map(lambda leaf: leaf[index], tree)
 
 
 # ---------------------------------------------------------------------------------------------------- spaces
@@ -125,9 +103,9 @@ def canonical(space: Space) -> Space:
         return gs.MultiDiscrete(space.nvec, dtype=dtype.type)
     if isinstance(space, gs.Box) and space.dtype != dtype:
         # Integers saturate; floats beyond the range of float32 become infinite, which is what their bound means.
-        low, high = (np.clip(b, *_limits(dtype)) if dtype.kind in "iu" else b for b in (space.low, space.high))
         with np.errstate(over="ignore"):
-            return gs.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+            low, high = (np.asarray(saturate(space, bound)).astype(dtype) for bound in (space.low, space.high))
+        return gs.Box(low, high, shape=space.shape, dtype=dtype.type)
     return space
 
 
@@ -185,8 +163,12 @@ def _array_spec(leaf: Space) -> ArraySpec:
     raise AssertionError("check() refuses every other space")
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+def saturate(space: Space, value: Any) -> Any:
+    """64-bit integers of a Box, kept within the 32 bits that they are stored in; anything else as it is."""
+    narrow = _array_spec(space).dtype
+    if not isinstance(space, gs.Box) or narrow.kind not in "iu" or space.dtype == narrow:
+        return value
+    return np.clip(value, np.iinfo(narrow).min, np.iinfo(narrow).max)
 
 
 # ---------------------------------------------------------------------------------------------------- values
@@ -204,6 +186,8 @@ def observation_decoder(space: Space) -> Callable[[PyTree], PyTree]:
         decoders = [observation_decoder(sub) for sub in space.spaces]
         return lambda value: tuple(decode(item) for decode, item in zip(decoders, value))
     dtype, start = _array_spec(space).dtype, _start(space)
+    if isinstance(space, gs.Box) and space.dtype is not None and space.dtype != dtype and dtype.kind in "iu":
+        return lambda value: np.asarray(saturate(space, value), dtype, order="C")
     if start is None:
         return lambda value: np.asarray(value, dtype, order="C")
     return lambda value: (np.asarray(value) - start).astype(dtype)
@@ -264,7 +248,7 @@ def _count_encoder(space: Space, path: str) -> Callable[[np.ndarray], np.ndarray
             raise ValueError(f"{path} has type {array.dtype}, but {space} takes integers that count from 0")
         if scalar and unsigned is not None and array.size:
             # One reduction: a negative number read as unsigned is huge.
-            fits = np.maximum.reduce(array.view(unsigned), axis=None) < limit
+            fits = array.view(unsigned).max() < limit
         else:
             fits = (array >= 0).all() and (array < limit).all()
         if not fits:

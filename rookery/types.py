@@ -95,6 +95,9 @@ class Rollout(NamedTuple):
     step: Array  # [B] int64: index of row 0 in its stream
 
 
+BATCH_MAJOR = ("memory", "stream", "step")  # the fields of Rollout that are [B, ...]; all others are [T, B, ...]
+
+
 class Batch(NamedTuple):
     """What the learner eats."""
 

@@ -137,4 +137,5 @@ def _expand(condition: Array, like: Array) -> Array:
 def _float_leaves(spec: Spec) -> tuple[int, ...]:
     """Which leaves of the observation are normalised: floats. Images (uint8), symbols and masks are left alone."""
     leaves = jax.tree_util.tree_leaves_with_path(spaces.zeros(spec.observation, ()))
-    return tuple(i for i, (_, leaf) in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating))
+    is_mask = lambda path: any(getattr(key, "key", None) == "action_mask" for key in path[:2])  # it may be of floats too
+    return tuple(i for i, (path, leaf) in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating) and not is_mask(path))

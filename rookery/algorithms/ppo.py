@@ -11,11 +11,13 @@ Differs: truncated episodes bootstrap from their true last observation; resettin
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from rookery import ops
@@ -112,8 +114,7 @@ def update(
         step, opt_state = optimizer.update(grads, opt_state, network)
         return (optax.apply_updates(network, step), opt_state), report | {"gradient_norm": norms.total}
 
-    keys = jax.random.split(key, config.epochs)
-    order = jax.vmap(lambda k: jax.random.permutation(k, columns))(keys).reshape(-1, size)
+    order = shuffles(key, config.epochs, columns).reshape(-1, size)
     (network, opt_state), reports = jax.lax.scan(minibatch, (params["network"], state.optimizer), order)
     params = model.observe_batch(params | {"network": network}, rollout)
     report = {name: value.mean() for name, value in reports.items()}
@@ -172,6 +173,20 @@ def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: PPO) -
     report["approx_kl"] = ops.masked_mean(ratio - 1.0 - log_ratio, piece.valid)
     report["clip_fraction"] = ops.masked_mean((jnp.abs(ratio - 1.0) > config.clip).astype(jnp.float32), piece.valid)
     return sum(means.values()), report
+
+
+def shuffles(key: Array, epochs: int, columns: int) -> Array:
+    """[epochs, columns]: a new order of the columns for each epoch.
+
+    One random permutation, read in each epoch with another stride (coprime to its length) and start: every minibatch is
+    drawn anew, and only one sort is paid (sorting 4 x 2,048 took 1.5 ms of an 11 ms update on CPU).
+    """
+    keys = dict(zip(("order", "stride", "start"), jax.random.split(key, 3)))
+    strides = np.array([a for a in range(1, columns + 1) if math.gcd(a, columns) == 1 and a * columns < 2**31], np.uint32)
+    order = jnp.argsort(jax.random.bits(keys["order"], (columns,)))
+    stride = jnp.asarray(strides)[jax.random.randint(keys["stride"], (epochs, 1), 0, len(strides))]
+    start = jax.random.randint(keys["start"], (epochs, 1), 0, columns).astype(jnp.uint32)
+    return order[(jnp.arange(columns, dtype=jnp.uint32)[None] * stride + start) % columns]
 
 
 def take(tree: PyTree, index: Array, *, axis: int) -> PyTree:

@@ -39,8 +39,10 @@ class VTrace:
     value_cost: float = 0.5
     reward_clip: Literal["none", "unit", "soft-asymmetric"] = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
-    max_gradient_norm: float = 40.0
-    rmsprop_epsilon: float = 0.01
+    max_gradient_norm: float = 0.5
+    """The paper's 40 belongs to a loss summed over 640 rows: 0.06 of a mean."""
+    rmsprop_epsilon: float = 1e-5
+    """The paper's 0.01 belongs to that sum, too; with a mean it would drown small gradients."""
     previous: bool = False
     """Show the network its previous action and reward (IMPALA's LSTM agents)."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from rookery.types import PyTree, Rollout
+from rookery.trees import ArraySpec, tree_leaves, tree_map
+from rookery.types import BATCH_MAJOR, PyTree, Rollout
 
 ALIGNMENT = 64  # bytes; XLA on CPU borrows host arrays that are aligned like this and copies all others
-BATCH_MAJOR = ("memory", "stream", "step")  # fields of Rollout whose first axis is B; all others are [T, B, ...]
-
-
-class ArraySpec(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-
-def tree_map(function: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
-    """jax.tree.map for dicts, lists, tuples and NamedTuples, without jax. An ArraySpec is a leaf; None has no leaves."""
-    if isinstance(tree, dict):
-        return {key: tree_map(function, tree[key], *(other[key] for other in rest)) for key in tree}
-    if isinstance(tree, (list, tuple)) and not isinstance(tree, ArraySpec):
-        items = [tree_map(function, *parts) for parts in zip(tree, *rest, strict=True)]
-        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
-    return None if tree is None else function(tree, *rest)
-
-
-def tree_leaves(tree: PyTree) -> list[Any]:
-    """Leaves in jax's order: dictionaries by sorted key."""
-    if isinstance(tree, dict):
-        return [leaf for key in sorted(tree) for leaf in tree_leaves(tree[key])]
-    if isinstance(tree, (list, tuple)) and not isinstance(tree, ArraySpec):
-        return [leaf for part in tree for leaf in tree_leaves(part)]
-    return [] if tree is None else [tree]
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

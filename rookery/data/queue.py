@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rookery.data import arrays
+from rookery.trees import tree_map
 from rookery.types import Batch, PyTree, Rollout
 
 
@@ -100,7 +101,7 @@ class Queue:
         assert not self._claimed and not self._full and not self._learning, "drain the queue before a snapshot"
         free = set(self._free)
         return [
-            arrays.tree_map(np.copy, view)._asdict()
+            tree_map(np.copy, view)._asdict()
             for slot, views in enumerate(self._views)
             for part, view in enumerate(views)
             if (slot, part) not in free
@@ -111,5 +112,5 @@ class Queue:
             part = self.claim()
             assert part is not None, "a snapshot never holds a full batch"
             rollout = part.rollout._asdict()
-            arrays.tree_map(lambda to, source: np.copyto(to, source), rollout, saved)
+            tree_map(np.copyto, rollout, saved)
             self.commit(part)

@@ -58,7 +58,7 @@ def make(id: EnvId, num_envs: int, seed: int = 0, *, groups: int = 1, **options:
         # The checker of gymnasium.make warns at the first steps only and costs at each: the pool checks every answer.
         make_env = partial(gymnasium.make, id, disable_env_checker=True, **options)
         return SerialPool(make_env, num_envs, id=id, seed=seed, groups=groups)
-    except gymnasium.error.DependencyNotInstalled as error:
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise missing_dependency(id, error) from error
 
 

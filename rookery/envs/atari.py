@@ -23,7 +23,7 @@ import gymnasium
 import numpy as np
 
 from rookery import spaces
-from rookery.envs.pool import LetterBox, Tally, derive_seed, env_ids, read_options, split
+from rookery.envs.pool import LetterBox, Tally, derive_seed, env_ids, group_of, read_options, split
 from rookery.types import Array, Episode, PyTree, TimeStep
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class AtariPool:
         env = self._envs[0]
         self.spec = spaces.spec_of(env.single_observation_space, env.single_action_space, id)
         self._encode = [spaces.action_encoder(env.single_action_space, len(ids)) for ids in self._ids]
-        self._box, self._tally = LetterBox(groups), Tally(self.groups)
+        self._box, self._tally = LetterBox(groups), Tally(self.groups, late=chosen.life_loss)
         self._ended = [np.zeros(len(ids), bool) for ids in self._ids]
         self._frames = [np.zeros(len(ids), np.int32) for ids in self._ids]
         self._fresh: list[dict[int, int]] = [{} for _ in self.groups]  # row -> seed, to be reset by the next recv
@@ -129,29 +129,23 @@ class AtariPool:
         observation, reward, terminated, truncated, info = self._envs[group].recv()
         self._box.clear(group)
         frames = info["episode_frame_number"]
-        first = self._ended[group]
-        if self.options.life_loss:
-            first = self._reset_rows(group, frames)
-            over = first.copy()
-            over[list(self._fresh[group])] = False  # rebuilt: its episode was given up
-            self._tally.end(group, over)  # a game's end is known for certain one row later
-        reward = reward.astype(np.float32)
-        ended = terminated | truncated
+        first = self._reset_rows(group, frames) if self.options.life_loss else self._ended[group]
+        reward, ended = reward.astype(np.float32), terminated | truncated
+        over = first if self.options.life_loss else ended
         if self._fresh[group]:
-            first = first.copy()
-            observation, frames = self._restart(group, first)
-            for array in (reward, terminated, truncated, ended):
-                array[list(self._fresh[group])] = 0
-            self._fresh[group] = {}
+            rows = list(self._fresh[group])
+            observation, frames = self._restart(group)
+            first, over = first.copy(), over.copy()
+            first[rows] = True
+            for array in (reward, terminated, truncated, ended, over):
+                array[rows] = 0  # what it answered before is forgotten, its episode was given up
         self._ended[group], self._frames[group] = ended, frames
-        self._tally.add(group, reward)
-        if not self.options.life_loss:
-            self._tally.end(group, ended)
+        self._tally.add(group, reward, over)
         return TimeStep(self._ids[group], observation, reward, terminated, truncated, first)
 
     def rebuild(self, env_id: int) -> None:
         """A new game with a new seed in that slot (an emulator in this process cannot be lost)."""
-        group = next(g for g, ids in enumerate(self.groups) if ids.start <= env_id < ids.stop)
+        group = group_of(self.groups, env_id)
         self._incarnation[env_id] += 1
         seed = derive_seed(self._seed, env_id, self._incarnation[env_id])
         self._fresh[group][env_id - self.groups[group].start] = seed
@@ -173,7 +167,7 @@ class AtariPool:
             env.close()
 
     def _reset_rows(self, group: int, frames: Array) -> Array:
-        """[B] bool: after `terminated`, was that a new game or only a new life?
+        """[B] bool: after `terminated`, is this a new game or only a new life? (So games are counted a row late.)
 
         A step adds 1 to frame_skip frames; after a reset the count starts anew. Lives would not tell: what they
         are at the end of a game is left to each game.
@@ -181,14 +175,14 @@ class AtariPool:
         grown = frames - self._frames[group]
         return self._ended[group] & ((grown <= 0) | (grown > self.options.frame_skip))
 
-    def _restart(self, group: int, first: Array) -> tuple[Array, Array]:
-        rows = sorted(self._fresh[group])
-        first[rows] = True
-        seeds = np.array([self._fresh[group][row] for row in rows])
-        mask = np.zeros(len(first), bool)
-        mask[rows] = True
-        observation, info = self._envs[group].reset(seed=seeds, options={"reset_mask": mask})
-        for row in rows:
+    def _restart(self, group: int) -> tuple[Array, Array]:
+        """Reset the rebuilt rows alone; ([B, ...] observation, [B] frames) of the whole group."""
+        seeds, self._fresh[group] = self._fresh[group], {}
+        mask = np.zeros(len(self._ids[group]), bool)
+        mask[list(seeds)] = True
+        in_order = np.array([seeds[row] for row in sorted(seeds)])
+        observation, info = self._envs[group].reset(seed=in_order, options={"reset_mask": mask})
+        for row in seeds:
             self._tally.abort(self.groups[group].start + row)
         return observation, info["episode_frame_number"]
 

@@ -19,6 +19,7 @@ from gymnasium import spaces as gs
 
 from rookery import spaces
 from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, join, not_finite, split
+from rookery.trees import tree_map
 from rookery.types import Episode, PyTree, TimeStep
 
 
@@ -69,7 +70,7 @@ class SerialPool:
     def send(self, action: PyTree, group: int = 0) -> None:
         """Returns at once: the environments are stepped by `recv`."""
         size = self.groups[group].stop - self.groups[group].start
-        self._box.put(spaces.map_tree(np.copy, self._encode[group](action)), group)  # it may be the caller's own array
+        self._box.put(tree_map(np.copy, self._encode[group](action)), group)  # it may be the caller's own array
         self._turn[group] ^= 1
         self._todo[group] = list(range(size - 1, -1, -1))
 
@@ -85,18 +86,17 @@ class SerialPool:
                 self._step(env, spaces.take(action, todo[-1]), answer)
             todo.pop()
         self._check_finite(group, answer, action)
-        self._tally.add(group, answer.step.reward)
-        self._tally.end(group, answer.step.terminated | answer.step.truncated)
+        self._tally.add(group, answer.step.reward, answer.step.terminated | answer.step.truncated)
         self._box.clear(group)
         return answer.step
 
     def rebuild(self, env_id: int) -> None:
+        self._tally.abort(env_id)
         with suppress(Exception):  # it may be broken: that is why it is replaced
             self._envs[env_id].close()
         self._incarnation[env_id] += 1
         self._reseed[env_id] = derive_seed(self._seed, env_id, self._incarnation[env_id])
         self._ended[env_id] = True
-        self._tally.abort(env_id)
         self._envs[env_id] = self._make()
 
     def take_episodes(self) -> list[Episode]:
@@ -137,7 +137,7 @@ class SerialPool:
         self._box.clear_all()
         for group, ids in enumerate(self.groups):
             part = spaces.take(tuple(snapshot["last"][name] for name in TimeStep._fields[1:]), ids)
-            spaces.map_tree(np.copyto, tuple(self._answers[group][self._turn[group]].step)[1:], part)
+            tree_map(np.copyto, tuple(self._answers[group][self._turn[group]].step)[1:], part)
         return self._everything()
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class SerialPool:
                 array = array - leaf.start
                 if (array < 0).any() or (array >= leaf.limit).any():
                     raise EnvironmentFailed(f"{self._place(env)}: {name} = {value} is outside its space", env)
-            leaf.buffer[env - answer.start] = array
+            leaf.buffer[env - answer.start] = spaces.saturate(leaf.space, array) if leaf.narrowed else array
 
     def _check_finite(self, group: int, answer: _Answer, action: PyTree) -> None:
         for name, buffer in answer.floats:
@@ -215,7 +215,9 @@ class _Leaf:
     path: str
     keys: tuple[Any, ...]  # how to reach it in an observation
     shape: tuple[int, ...]
+    space: gs.Space
     declared: np.dtype[Any]
+    narrowed: bool  # 64-bit integers, stored in 32
     start: Any
     limit: Any  # of Discrete and MultiDiscrete, else None
     buffer: np.ndarray  # [B, *shape]
@@ -235,7 +237,7 @@ class _Answer:
 
     def flag(self, env: int, *, reward: Any, terminated: Any, truncated: Any, first: bool) -> None:
         row, step = env - self.start, self.step
-        step.reward[row], step.terminated[row], step.truncated[row] = reward, terminated, truncated
+        step.reward[row], step.terminated[row], step.truncated[row] = float(reward), terminated, truncated
         step.first[row] = first
 
 
@@ -244,4 +246,6 @@ def _leaf(path: str, keys: tuple[Any, ...], space: gs.Space, tree: PyTree) -> _L
         tree = tree[key]
     limit = space.n if isinstance(space, gs.Discrete) else space.nvec if isinstance(space, gs.MultiDiscrete) else None
     start = space.start if isinstance(space, (gs.Discrete, gs.MultiDiscrete)) else 0
-    return _Leaf(path, keys, tree.shape[1:], np.dtype(space.dtype), start, limit, tree)
+    declared = np.dtype(space.dtype)
+    narrowed = isinstance(space, gs.Box) and declared.kind in "iu" and declared != tree.dtype
+    return _Leaf(path, keys, tree.shape[1:], space, declared, narrowed, start, limit, tree)

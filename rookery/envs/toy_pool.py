@@ -62,15 +62,14 @@ class ToyPool:
         state["ended"][:] = ended
         flags = (np.zeros_like(ended), ended) if self.toy.truncates else (ended, np.zeros_like(ended))
         self._last[group] = TimeStep(self._ids[group], self.toy.observe(state), reward, *flags, first)
-        self._tally.add(group, reward)
-        self._tally.end(group, ended)
+        self._tally.add(group, reward, ended)
         return self._last[group]
 
     def rebuild(self, env_id: int) -> None:
+        self._tally.abort(env_id)
         self._state["incarnation"][env_id] += 1
         self._state["key"][env_id], self._state["counter"][env_id] = self._key(env_id), 0
         self._state["ended"][env_id] = True
-        self._tally.abort(env_id)
 
     def take_episodes(self) -> list[Episode]:
         return self._tally.take()

@@ -283,8 +283,8 @@ class PointReach:
     truncates: ClassVar[bool] = True
     observation = property(lambda self: gs.Box(-1, 1, (4,), np.float32))
     action = property(lambda self: gs.Box(-1, 1, (2,), np.float32))
-    optimal_return = property(lambda self: -2.25)  # simulated, for the default options
-    random_return = property(lambda self: -21.8)  # simulated, for the default options
+    optimal_return = property(lambda self: -2.35)  # simulated, for the default options
+    random_return = property(lambda self: -21.2)  # simulated, for the default options
 
     def start(self, draws: Draws) -> State:
         return {"point": np.stack([2 * draws.uniform() - 1 for _ in range(4)], axis=1)}

@@ -9,7 +9,7 @@ is checked here once (2 us) instead of in `action_space.contains` (10 us of a st
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces as gs
@@ -17,7 +17,18 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery import spaces
-from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, join, not_finite, split
+from rookery.envs.pool import (
+    EnvironmentFailed,
+    LetterBox,
+    Tally,
+    derive_seed,
+    env_ids,
+    group_of,
+    join,
+    not_finite,
+    split,
+)
+from rookery.trees import tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
 
@@ -49,6 +60,7 @@ class VectorisedPool:
         self.id, self.num_envs, self.groups = id, num_envs, split(num_envs, groups)
         self._make, self._seed, self._incarnation = make_vector, seed, [0] * groups
         self._envs = [self._build(group) for group in range(groups)]
+        self._is_cartpole = type(self._envs[0]) is CartPoleVectorEnv  # the one whose state we know
         self._observation, self._action = self._envs[0].single_observation_space, self._envs[0].single_action_space
         spaces.check(self._observation, "observation")
         spaces.check(self._action, "action")
@@ -74,7 +86,8 @@ class VectorisedPool:
 
     def send(self, action: PyTree, group: int = 0) -> None:
         """Returns at once: the environments are stepped by `recv`, so that a decision can be computed meanwhile."""
-        self._box.put(spaces.map_tree(np.copy, self._encode[group](action)), group)  # it may be the caller's own array
+        action = self._encode[group](action)  # may be the caller's own array, hence a copy
+        self._box.put(action.copy() if isinstance(action, np.ndarray) else tree_map(np.copy, action), group)
 
     def recv(self, group: int = 0) -> TimeStep:
         action = self._box.peek(group)
@@ -92,9 +105,9 @@ class VectorisedPool:
                 truncated,
                 first,
             )
-        self._check_finite(step)
-        self._tally.add(group, step.reward)
-        self._tally.end(group, self._ended[group])
+        if not self._is_cartpole:  # its arithmetic cannot leave the finite numbers; the check would cost 10 %
+            self._check_finite(step)
+        self._tally.add(group, step.reward, self._ended[group])
         self._last[group] = step
         self._box.clear(group)
         return step
@@ -105,11 +118,10 @@ class VectorisedPool:
         CartPole has no state besides its arrays, so its slot alone is marked for a reset. Of any other VectorEnv
         the whole group is made anew: its other environments answer `first` as well.
         """
-        group = next(g for g, ids in enumerate(self.groups) if ids.start <= env_id < ids.stop)
+        group = group_of(self.groups, env_id)
         env = self._envs[group]
-        if type(env) is CartPoleVectorEnv:
-            env.prev_done[env_id - self.groups[group].start] = True
-            self._ended[group] = self._ended[group].copy()  # the last answer still shows the old one
+        if self._is_cartpole:
+            cast(CartPoleVectorEnv, env).prev_done[env_id - self.groups[group].start] = True
             self._ended[group][env_id - self.groups[group].start] = True
             self._tally.abort(env_id)
             return
@@ -126,7 +138,7 @@ class VectorisedPool:
     def snapshot(self) -> PyTree | None:
         """State of every environment and generator as arrays; None where the VectorEnv is not a known one."""
         self._box.require_idle("snapshot()")
-        if any(type(env) is not CartPoleVectorEnv for env in self._envs):
+        if not self._is_cartpole:
             return None
         return {
             "groups": tuple(_cartpole_state(env) for env in self._envs),

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Literal
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -33,14 +32,10 @@ class Core(nn.Module):
     @nn.compact
     def __call__(self, features: Array, memory: Memory, first: Array) -> tuple[Array, Memory]:
         gates = {"lstm": 4, "gru": 3}[self.kind]
-        recurrent_init = nn.initializers.orthogonal()
-
-        def blocks(key: Array, shape: tuple[int, int]) -> Array:  # each gate's square matrix is orthogonal by itself
-            keys = jax.random.split(key, gates)
-            return jnp.concatenate([recurrent_init(k, (shape[0], shape[0])) for k in keys], -1)
-
-        kernel = self.param("input", nn.initializers.orthogonal(), (features.shape[-1], gates * self.size))
-        recurrent = self.param("recurrent", blocks, (self.size, gates * self.size))
+        gain = nn.initializers.ones  # of orthogonal matrices, see `network.orthogonal`; one for each gate
+        kernel = self.param("input", gain, (features.shape[-1], gates * self.size))
+        stack = self.param("recurrent", gain, (gates, self.size, self.size))
+        recurrent = stack.transpose(1, 0, 2).reshape(self.size, gates * self.size)
         bias = self.param("bias", nn.initializers.zeros, (gates * self.size,))
         cell = {"lstm": _lstm, "gru": _gru}[self.kind]
 

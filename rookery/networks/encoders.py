@@ -67,7 +67,7 @@ def zeros(space: gymnasium.Space) -> PyTree:
         return {name: zeros(part) for name, part in space.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(zeros(part) for part in space)
-    return jnp.zeros((1, *(space.shape or ())), space.dtype)
+    return jnp.zeros((1, *(space.shape or ())), jax.dtypes.canonicalize_dtype(space.dtype))
 
 
 def split_mask(observation: PyTree) -> Array | None:
@@ -153,9 +153,9 @@ def _layout(shape: tuple[int, ...]) -> tuple[Any, int]:
 # ------------------------------------------------------------------------------------------------------ modules
 
 
-def dense(size: int, *, scale: float = math.sqrt(2.0), name: str | None = None) -> nn.Dense:
-    """A layer with orthogonal weights and zero bias."""
-    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale), name=name)
+def dense(size: int, *, gain: float = math.sqrt(2.0), name: str | None = None) -> nn.Dense:
+    """A layer whose kernel is declared with its gain, for `network.orthogonal` to give it a direction; zero bias."""
+    return nn.Dense(size, kernel_init=nn.initializers.constant(gain), name=name)
 
 
 class Encoder(nn.Module):
@@ -203,7 +203,7 @@ class Kernel(nn.Module):
     @nn.compact
     def __call__(self, channels: int) -> tuple[Array, Array]:
         shape = (self.size, self.size, channels, self.out)
-        kernel = self.param("kernel", nn.initializers.orthogonal(math.sqrt(2.0)), shape)
+        kernel = self.param("kernel", nn.initializers.constant(math.sqrt(2.0)), shape)
         return kernel, self.param("bias", nn.initializers.zeros, (self.out,)).reshape(1, 1, 1, -1)
 
 

@@ -1,10 +1,10 @@
 """Pure mathematics on arrays: returns, V-trace, masked reductions, action distributions, normalisers, gradients.
 
 Time is axis 0 and trailing axes broadcast; results are unreduced [T, B], and the algorithm reduces once, by
-`masked_mean`. Running normalisers are used as a module: `from rookery.ops import moments`.
+`masked_mean`. Running normalisers and random keys are used as modules: `ops.moments`, `ops.random`.
 """
 
-from rookery.ops import moments
+from rookery.ops import moments, random
 from rookery.ops.distributions import (
     Distribution,
     bernoulli,
@@ -44,6 +44,7 @@ __all__ = [
     "multi_categorical",
     "n_step_return",
     "product",
+    "random",
     "squashed_gaussian",
     "vtrace",
 ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import jax
@@ -35,7 +37,8 @@ class Distribution(NamedTuple):
     entropy: Callable[[Array], Array]  # (outputs) -> [...]
     kl: Callable[[Array, Array], Array]  # (p_outputs, q_outputs) -> [...] KL(p || q)
     sample_and_logp: Callable[[Array, Array], tuple[PyTree, Array]]
-    #   (key, outputs) -> action, its logp: the same as sample, then logp, but exact where a tanh has saturated (SAC)
+    #   (key, outputs) -> action, its logp: sample, then logp, but exact where a tanh has saturated. For Gaussians its
+    #   gradient goes through the reparameterised sample (SAC) and is not the score: that is logp(outputs, action)'s
 
 
 def mask_logits(outputs: Array, mask: Array) -> Array:
@@ -180,7 +183,11 @@ def gaussian(shape: int | Sequence[int]) -> Distribution:
     def kl(p_outputs: Array, q_outputs: Array) -> Array:
         return _normal_kl(p_outputs, q_outputs, size)
 
-    return _simple(2 * size, sample, mode, logp, entropy, kl)
+    def sample_and_logp(key: Array, outputs: Array) -> tuple[Array, Array]:
+        x, logp = _normal_sample_and_logp(key, outputs, size)
+        return _to_event(x, shape), logp
+
+    return Distribution(2 * size, sample, mode, logp, entropy, kl, sample_and_logp)
 
 
 def squashed_gaussian(low: ArrayLike, high: ArrayLike) -> Distribution:
@@ -209,7 +216,9 @@ def squashed_gaussian(low: ArrayLike, high: ArrayLike) -> Distribution:
     def logp(outputs: Array, action: Array) -> Array:
         flat = _from_event(action, shape)
         y = jnp.clip((flat - _lift(centre, flat)) * _lift(1 / half, flat), -_LARGEST_TANH, _LARGEST_TANH)
-        above, below = jnp.log1p(y), jnp.log1p(-y)  # atanh(y) is half their difference, log(1 − y²) their sum
+        # atanh(y) is half their difference, log(1 − y²) their sum. Neither log1p nor arctanh: in a sum over more than
+        # some 10⁴ numbers, XLA on CPU (jax 0.10.2, its YNN reduce fusion) takes log1p(−y) for log1p(y).
+        above, below = jnp.log(1 + y), jnp.log(1 - y)
         return _normal_logp(outputs, 0.5 * (above - below), size) - jnp.sum(above + below, -1) - log_half
 
     def entropy(outputs: Array) -> Array:
@@ -223,15 +232,21 @@ def squashed_gaussian(low: ArrayLike, high: ArrayLike) -> Distribution:
         return _normal_kl(p_outputs, q_outputs, size)
 
     def sample_and_logp(key: Array, outputs: Array) -> tuple[Array, Array]:
-        u = _normal_sample(key, outputs, size)
-        return squash(u), _normal_logp(outputs, u, size) - jnp.sum(_log_det_tanh(u), -1) - log_half
+        u, logp = _normal_sample_and_logp(key, outputs, size)
+        return squash(u), logp - jnp.sum(_log_det_tanh(u), -1) - log_half
 
     return Distribution(2 * size, sample, mode, logp, entropy, kl, sample_and_logp)
 
 
 def _normal_sample(key: Array, outputs: Array, size: int) -> Array:
-    mean = outputs[..., :size]
-    return mean + jnp.exp(outputs[..., size:]) * jax.random.normal(key, mean.shape, mean.dtype)
+    return _normal_sample_and_logp(key, outputs, size)[0]
+
+
+def _normal_sample_and_logp(key: Array, outputs: Array, size: int) -> tuple[Array, Array]:
+    mean, log_std = outputs[..., :size], outputs[..., size:]
+    noise = jax.random.normal(key, mean.shape, mean.dtype)  # (x − mean) / std, without the rounding of x
+    logp = -jnp.sum(0.5 * jnp.square(noise) + log_std, -1) - size * 0.5 * math.log(2 * math.pi)
+    return mean + jnp.exp(log_std) * noise, logp
 
 
 def _normal_logp(outputs: Array, x: Array, size: int) -> Array:
@@ -275,20 +290,21 @@ def product(parts: PyTree) -> Distribution:
         return jax.tree.unflatten(structure, [part.mode(x) for part, x in zip(leaves, split(outputs))])
 
     def logp(outputs: Array, action: PyTree) -> Array:
-        # map, not leaves alone: it refuses an action of another structure
-        actions = jax.tree.leaves(jax.tree.map(lambda _, a: a, parts, action, is_leaf=is_part))
-        return sum(part.logp(x, a) for part, x, a in zip(leaves, split(outputs), actions))
+        # map, not zip: it refuses an action of another structure
+        split_outputs = jax.tree.unflatten(structure, split(outputs))
+        terms = jax.tree.map(lambda part, x, a: part.logp(x, a), parts, split_outputs, action, is_leaf=is_part)
+        return reduce(add, jax.tree.leaves(terms))
 
     def entropy(outputs: Array) -> Array:
-        return sum(part.entropy(x) for part, x in zip(leaves, split(outputs)))
+        return reduce(add, [part.entropy(x) for part, x in zip(leaves, split(outputs))])
 
     def kl(p_outputs: Array, q_outputs: Array) -> Array:
-        return sum(part.kl(p, q) for part, p, q in zip(leaves, split(p_outputs), split(q_outputs)))
+        return reduce(add, [part.kl(p, q) for part, p, q in zip(leaves, split(p_outputs), split(q_outputs))])
 
     def sample_and_logp(key: Array, outputs: Array) -> tuple[PyTree, Array]:
         keys = jax.random.split(key, len(leaves))
         pairs = [part.sample_and_logp(k, x) for part, k, x in zip(leaves, keys, split(outputs))]
-        return jax.tree.unflatten(structure, [action for action, _ in pairs]), sum(logp for _, logp in pairs)
+        return jax.tree.unflatten(structure, [action for action, _ in pairs]), reduce(add, [logp for _, logp in pairs])
 
     return Distribution(int(ends[-1]), sample, mode, logp, entropy, kl, sample_and_logp)
 

@@ -9,9 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rookery.types import PyTree, Report, Rollout
-
-_BATCH_FIRST = ("memory", "stream", "step")  # fields of a Rollout that are [B, ...]; the others are [T, B, ...]
+from rookery.types import BATCH_MAJOR, PyTree, Report, Rollout
 
 
 class Norms(NamedTuple):
@@ -84,7 +82,7 @@ def columns(rollout: Rollout, start: int | Array, width: int) -> Rollout:
     """Columns start .. start + width of every leaf of a rollout; `start` may be traced."""
 
     def cut(field: str, tree: PyTree) -> PyTree:
-        axis = 0 if field in _BATCH_FIRST else 1
+        axis = 0 if field in BATCH_MAJOR else 1
         return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, width, axis), tree)
 
     return Rollout(**{field: cut(field, tree) for field, tree in rollout._asdict().items()})

@@ -25,10 +25,13 @@ class Handle:
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._worker: Any = None
         self.ready: Future = Future()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, args=(make,), name=name, daemon=True)
         self._thread.start()
 
     def call(self, method: str, *args: Any) -> Future:
+        if self._stopped:  # nobody would ever answer
+            raise RuntimeError(f"{method}() was asked of {self.name} after it was closed")
         future: Future = Future()
         self._calls.put((future, method, args))
         return future
@@ -57,13 +60,17 @@ class Handle:
             self._worker.close()
 
     def stop(self) -> None:
-        """Asks the worker to close after the calls that are queued; those not started are cancelled."""
+        """Asks the worker to close after the call that is running; those not started are cancelled."""
+        if self._stopped:
+            return
+        self._stopped = True
         while True:
             try:
-                item = self._calls.get_nowait()
+                future, _, _ = self._calls.get_nowait()
             except queue.Empty:
                 break
-            item[0].cancel()
+            future.cancel()
+            future.set_running_or_notify_cancel()  # wakes whoever waits for it
         self._calls.put(_STOP)
 
     def join(self, timeout: float) -> bool:

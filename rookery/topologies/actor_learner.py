@@ -56,7 +56,10 @@ class ActorLearner:
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         each = envs_each(self.num_envs, self.collectors, self.groups)
-        crew = Crew(job, collectors=self.collectors, envs_per_collector=each, groups=self.groups, snapshot=snapshot)
+        crew = Crew(
+            job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
+            parts=self.rollouts_per_batch, snapshot=snapshot,
+        )  # fmt: skip
         # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
         queue = Queue(
             crew.specs, parts=self.rollouts_per_batch, slots=self.max_lag(), discount=job.agent.needs.discount

@@ -144,7 +144,10 @@ class Meters:
 class Crew:
     """One learner and N collectors of a job, spawned, and what is done with all of them at once."""
 
-    def __init__(self, job: Job, *, collectors: int, envs_per_collector: int, groups: int, snapshot: PyTree | None) -> None:
+    def __init__(
+        self, job: Job, *, collectors: int, envs_per_collector: int, groups: int, parts: int, snapshot: PyTree | None
+    ) -> None:
+        """parts: rollouts per batch."""
         saved: Sequence[PyTree | None] = snapshot["collectors"] if snapshot else [None] * collectors
         if len(saved) != collectors:
             raise ValueError(f"the checkpoint was made with --collectors {len(saved)}, not {collectors}: use that number")
@@ -161,6 +164,7 @@ class Crew:
             for i in range(collectors)
         ]  # fmt: skip
         self.params, self.version = self.learner.now("published")
+        self.learner.call("warm_up", arrays.widen(self.specs, envs_per_collector * parts))
         for collector in self.collectors:
             collector.now("publish", self.params, self.version)
 

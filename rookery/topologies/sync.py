@@ -46,7 +46,10 @@ class Sync:
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         each = envs_each(self.num_envs, self.collectors, self.groups)
         meters = Meters.continued(snapshot)
-        crew = Crew(job, collectors=self.collectors, envs_per_collector=each, groups=self.groups, snapshot=snapshot)
+        crew = Crew(
+            job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
+            parts=self.collectors, snapshot=snapshot,
+        )  # fmt: skip
         queue = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount)
         try:
             while True:

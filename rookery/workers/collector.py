@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery import spaces
+from rookery import ops, spaces
 from rookery.data import arrays
+from rookery.trees import ArraySpec
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
 
@@ -50,7 +51,7 @@ class Collector:
         B = self._pool.num_envs
         self._num_envs = B * num_collectors
         self._env_index = index * B + np.arange(B)
-        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), index), incarnation)
+        self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
         self._step = compiled_step(agent)
         self._published: tuple[PyTree, int] | None = None
         self._specs = rollout_specs(agent, self._pool.spec, B)
@@ -70,7 +71,9 @@ class Collector:
             leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(snapshot["memory"])]
             self._memory = jax.tree.unflatten(jax.tree.structure(self._memory), leaves)
         else:  # a pool that cannot be saved starts new episodes in new streams
-            self._streams += 1 if snapshot is not None else 0
+            if snapshot is not None:
+                self._streams += 1
+                self._steps[:] = 0
             entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))
             whole = self._pool.reset(int(entropy.generate_state(1)[0] >> 1))
         self._current = [_columns(whole, part) for part in self._pool.groups]
@@ -103,7 +106,11 @@ class Collector:
         self._steps += self._needs.rollout_length
         self._env_steps += env_steps
         if self._agent.process is not None:
-            rollout, _ = self._agent.process(params, rollout)
+            processed, _ = self._agent.process(params, rollout)
+            if out is None:
+                rollout = processed
+            else:  # what was asked for is learned from where it was asked for
+                jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout)
 
@@ -184,7 +191,7 @@ class Collector:
         self._steps, self._streams = np.array(snapshot["steps"]), np.array(snapshot["streams"])
         if snapshot["pool"] is not None:
             self._returns, self._previous_reward = np.array(snapshot["returns"]), np.array(snapshot["previous_reward"])
-            jax.tree.map(np.copyto, self._previous_action, snapshot["previous_action"])
+            arrays.tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
 
     def close(self) -> None:
         self._pool.close()
@@ -211,12 +218,12 @@ def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
     T, B, needs = agent.needs.rollout_length, num_envs, agent.needs
     seen = spaces.with_previous(spec) if needs.previous else spec
     observation = spaces.zeros(seen.observation, (B,))
-    params = jax.eval_shape(agent.init, jax.random.key(0)).params
+    params = jax.eval_shape(agent.init, ops.random.key(0)).params
     memory = jax.eval_shape(lambda: agent.memory(B))
     explore = agent.explore(np.arange(B), B, 0)
-    decision = jax.eval_shape(agent.act, params, observation, memory, jax.random.key(0), explore)
-    rows = lambda tree, length: jax.tree.map(lambda x: arrays.ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
-    scalar = lambda dtype: arrays.ArraySpec((T, B), np.dtype(dtype))
+    decision = jax.eval_shape(agent.act, params, observation, memory, ops.random.key(0), explore)
+    rows = lambda tree, length: jax.tree.map(lambda x: ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
+    scalar = lambda dtype: ArraySpec((T, B), np.dtype(dtype))
     extras = rows(decision.extras, T)
     if needs.return_discount is not None:
         extras = extras | {"discounted_return": scalar(np.float32)}
@@ -227,10 +234,10 @@ def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
         discount=scalar(np.float32),
         valid=scalar(np.float32),
         extras=extras,
-        memory=jax.tree.map(lambda x: arrays.ArraySpec(x.shape, np.dtype(x.dtype)), memory),
+        memory=jax.tree.map(lambda x: ArraySpec(x.shape, np.dtype(x.dtype)), memory),
         version=scalar(np.int32),
-        stream=arrays.ArraySpec((B,), np.dtype(np.int64)),
-        step=arrays.ArraySpec((B,), np.dtype(np.int64)),
+        stream=ArraySpec((B,), np.dtype(np.int64)),
+        step=ArraySpec((B,), np.dtype(np.int64)),
     )
 
 

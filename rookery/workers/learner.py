@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery.types import Agent, Array, Batch, PyTree, Report, TrainState
+from rookery import ops
+from rookery.data import arrays
+from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 
 
 class NonFinite(ArithmeticError):
@@ -37,7 +39,7 @@ class Update(NamedTuple):
 class Learner:
     def __init__(self, agent: Agent, *, seed: int, snapshot: PyTree | None = None) -> None:
         self._agent = agent
-        self._key = jax.random.key(seed)
+        self._key = ops.random.key(seed)
         self._state: TrainState = jax.jit(agent.init)(jax.random.fold_in(self._key, 0))
         self.version = 0
         if snapshot is not None:
@@ -52,6 +54,14 @@ class Learner:
 
     def published(self) -> tuple[PyTree, int]:
         return self._state.params, self.version
+
+    def warm_up(self, specs: Rollout) -> None:
+        """Compiles `learn` on zeros, and forgets the result; done while collectors fill the first batch."""
+        rollout = arrays.allocate(specs)
+        batch = Batch(rollout, np.ones(rollout.reward.shape[1], np.float32), ())
+        copied = jax.tree.map(jnp.copy, tuple(self._state))
+        jax.block_until_ready(self._learn(*copied, device_part(batch), np.uint32(0)))
+        self._ended = time.perf_counter()
 
     def learn(self, batch: Batch) -> Update:
         """One update, from start to ready: when this returns, nothing reads the batch any more."""
@@ -80,7 +90,7 @@ class Learner:
         state = TrainState(params, slow, optimizer, updates)
         learned = self._agent.learn(state, batch, jax.random.fold_in(self._key, counter))
         finite = jnp.stack(
-            [jnp.isfinite(jnp.stack([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
+            [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
             + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
         )
         keep = finite.all()
@@ -93,7 +103,7 @@ class Learner:
         for path, leaf in jax.tree_util.tree_leaves_with_path(batch.rollout):
             if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                 where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
-                column = where[1] if len(where) > 1 else where[0]
+                column = where[0 if _name(path).split("/")[0] in arrays.BATCH_MAJOR else 1]
                 stream = batch.rollout.stream[column]
                 return (
                     f"{update}: the data's {_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "

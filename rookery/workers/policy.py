@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rookery import spaces
+from rookery import ops, spaces
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.acting import compiled_step, with_previous
 
@@ -21,7 +21,7 @@ class Policy:
 
     def __init__(self, agent: Agent, spec: Spec, params: PyTree, *, seed: int = 0) -> None:
         self.agent, self.spec, self.params = agent, spec, params
-        self._key, self._counter = jax.random.key(seed), 0
+        self._key, self._counter = ops.random.key(seed), 0
         self._step = compiled_step(agent)
 
     def __call__(

@@ -9,6 +9,7 @@ import pytest
 
 from rookery.networks import NetworkConfig, actor_critic
 from rookery.networks.encoders import Encoder, leaves
+from rookery.networks.network import orthogonal
 from rookery.types import Spec
 
 spaces = gymnasium.spaces
@@ -49,21 +50,40 @@ def sample(space, shape, seed=0):
     return np.stack([space.sample() for _ in range(int(np.prod(shape)))]).reshape(*shape, *space.shape)
 
 
-def encode(space, observation, **config):
+def fill(init, *arguments):
+    """Parameters of the shapes that `init` would give, random, and without the seconds that compiling it takes."""
+    shapes, rng = jax.eval_shape(init, jax.random.key(0), *arguments), np.random.default_rng(0)
+    return jax.tree.map(
+        lambda leaf: rng.normal(0, np.prod(leaf.shape[:-1]) ** -0.5, leaf.shape).astype(np.float32), shapes
+    )
+
+
+def encoder_of(space, observation, **config):
     encoder = Encoder(leaves(space, config.get("encoder", "auto")), NetworkConfig(**config))
-    return encoder.apply(encoder.init(jax.random.key(0), observation), observation)
+    return jax.jit(encoder.apply), fill(encoder.init, observation)
+
+
+def encode(space, observation, **config):
+    apply, params = encoder_of(space, observation, **config)
+    return np.asarray(apply(params, observation))
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_space_can_be_acted_on_and_learned_from(name):
     space = SPACES[name]
     network = actor_critic(Spec(space, spaces.Discrete(3)), 3, NetworkConfig())
-    params = network.init(jax.random.key(0))
-    output, memory = network.step(params, sample(space, (2,)), network.memory(2))
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    output, memory = jax.eval_shape(network.step, params, sample(space, (2,)), network.memory(2))
     assert (output.policy.shape, output.value.shape, memory) == ((2, 3), (2,), ())
-    rows = network.unroll(params, sample(space, (3, 2)), (), np.zeros((3, 2), bool))
+    rows = jax.eval_shape(network.unroll, params, sample(space, (3, 2)), (), np.zeros((3, 2), bool))
     assert (rows.policy.shape, rows.value.shape) == ((3, 2, 3), (3, 2))
     assert rows.policy.dtype == rows.value.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", ["scalar", "grid", "multi-discrete grid", "multi-binary", "colour stack"])
+def test_different_observations_are_told_apart(name):
+    one, other = encode(SPACES[name], sample(SPACES[name], (2,), seed=3))
+    assert np.all(np.isfinite(one)) and np.abs(one - other).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -105,14 +125,15 @@ def test_bytes_are_divided_by_their_bound_and_other_numbers_left_alone():
 def test_every_leaf_of_a_nested_observation_matters():
     space = SPACES["nested"]
     observation = sample(space, (1,))
-    features = encode(space, observation)
+    apply, params = encoder_of(space, observation)
+    features = apply(params, observation)
     paths, structure = jax.tree.flatten(observation)
     for index in range(len(paths)):
         changed = list(paths)
         changed[index] = (1 - changed[index] if changed[index].max() <= 1 else 2 - changed[index]).astype(
             paths[index].dtype
         )
-        assert not np.allclose(encode(space, jax.tree.unflatten(structure, changed)), features)
+        assert not np.allclose(apply(params, jax.tree.unflatten(structure, changed)), features)
 
 
 def test_an_image_reads_the_same_in_both_layouts():
@@ -139,8 +160,8 @@ def test_the_nature_network_has_the_known_number_of_parameters():
 
 def test_hidden_layers_are_orthogonal_with_gain_sqrt_2_and_zero_bias():
     encoder = Encoder(leaves(VECTOR), NetworkConfig(hidden=(64, 32)))
-    params = encoder.init(jax.random.key(0), np.zeros((1, 4), np.float32))["params"]
-    for layer in params.values():
+    gains = encoder.init(jax.random.key(0), np.zeros((1, 4), np.float32))["params"]
+    for layer in jax.jit(orthogonal)(jax.random.key(1), gains).values():
         kernel = np.asarray(layer["kernel"])
         gram = kernel.T @ kernel if kernel.shape[0] > kernel.shape[1] else kernel @ kernel.T
         np.testing.assert_allclose(gram, 2 * np.eye(len(gram)), atol=1e-5)
@@ -188,13 +209,14 @@ def test_a_flax_module_can_be_the_torso(core, heads):
     network = actor_critic(
         Spec(VECTOR, spaces.Discrete(3)), 3, NetworkConfig(core=core, heads=heads), torso=(module.init, module.apply)
     )
-    params = network.init(jax.random.key(0))
+    params = fill(network.init)
     observation = sample(VECTOR, (5,))
-    output, _ = network.step(params, observation, network.memory(5))
+    output, _ = jax.jit(network.step)(params, observation, network.memory(5))
     assert output.policy.shape == (5, 3)
     if core == "none" and heads == "auto":
         features = module.apply(params["encoder"], observation)
-        np.testing.assert_allclose(output.value, (features @ params["heads"]["value"]["kernel"])[:, 0], rtol=1e-5)
+        value = (features @ params["heads"]["value"]["kernel"] + params["heads"]["value"]["bias"][None])[:, 0]
+        np.testing.assert_allclose(output.value, value, rtol=1e-5)
 
 
 def test_a_torso_reads_a_space_that_no_encoder_can_and_must_give_rows_of_features():

@@ -3,7 +3,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rookery.ops import masked_mean, masked_moments, masked_normalise
+from rookery import ops
+
+masked_mean, masked_moments = jax.jit(ops.masked_mean), jax.jit(ops.masked_moments)
+masked_normalise = jax.jit(ops.masked_normalise)
 
 
 def test_masked_moments_are_those_of_the_kept_entries(rng):

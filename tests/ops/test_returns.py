@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from windows import plain, random_window, without
 
-from rookery.ops import gae, lambda_return, n_step_return
+from rookery import ops
 
 LAM = 0.9
+gae, lambda_return = jax.jit(ops.gae), jax.jit(ops.lambda_return)
+n_step_return = jax.jit(ops.n_step_return, static_argnames="n")
 
 
 def gae_reference(value, value_next, reward, discount, valid, lam):
@@ -90,7 +92,7 @@ def test_n_step_returns_equal_rlax_where_every_row_is_a_transition(rng, n):
 def test_truncation_bootstraps_and_termination_does_not():
     column = lambda *numbers: jnp.array(numbers, jnp.float32)[:, None]
     gamma = 0.5
-    same = dict(reward=column(1, 2, 0, 4), valid=column(1, 1, 0, 1), value_next=column(10, 20, 30, 40))
+    same = {"reward": column(1, 2, 0, 4), "valid": column(1, 1, 0, 1), "value_next": column(10, 20, 30, 40)}
     truncated = dict(same, discount=column(gamma, gamma, gamma, gamma))
     terminated = dict(same, discount=column(gamma, 0, gamma, gamma))
     np.testing.assert_allclose(n_step_return(**truncated, n=3)[:, 0], [1 + 0.5 * (2 + 0.5 * 20), 12, 0, 24])
@@ -136,8 +138,11 @@ def test_trailing_axes_broadcast(rng):
 
 def test_no_gradient_flows_through_returns(rng):
     window = without(random_window(rng), "log_rho")
-    total = lambda w: jnp.sum(gae(**w, lam=LAM) + lambda_return(**w, lam=LAM) + n_step_return(**without(w, "value"), n=3))
-    gradient = jax.grad(total)({name: jnp.asarray(array) for name, array in window.items()})
+
+    def total(w):
+        return jnp.sum(gae(**w, lam=LAM) + lambda_return(**w, lam=LAM) + n_step_return(**without(w, "value"), n=3))
+
+    gradient = jax.jit(jax.grad(total))({name: jnp.asarray(array) for name, array in window.items()})
     assert all(not leaf.any() for leaf in jax.tree.leaves(gradient))
 
 

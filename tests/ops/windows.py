@@ -17,14 +17,14 @@ def random_window(rng, T=12, B=5, gamma=0.97, p_end=0.3, log_rho_scale=1.0):
             if ended and rng.random() < 0.5:
                 discount[t, b] = 0.0  # terminated; otherwise truncated
     values = rng.normal(size=(T + 1, B)).astype(np.float32)
-    return dict(
-        value=values[:-1],
-        value_next=values[1:],
-        reward=rng.normal(size=(T, B)).astype(np.float32),
-        discount=discount,
-        valid=valid,
-        log_rho=(log_rho_scale * rng.normal(size=(T, B))).astype(np.float32),
-    )
+    return {
+        "value": values[:-1],
+        "value_next": values[1:],
+        "reward": rng.normal(size=(T, B)).astype(np.float32),
+        "discount": discount,
+        "valid": valid,
+        "log_rho": (log_rho_scale * rng.normal(size=(T, B))).astype(np.float32),
+    }
 
 
 def plain(window):

@@ -1,0 +1,60 @@
+"""`rookery bench`: every figure that is said of Rookery comes from a command here. Nothing heavy is imported.
+
+A bench is a module with `parse(args)`, which gives its options (a frozen dataclass, by tyro), and `measure(options)`,
+which gives its records (see record.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import signal
+import sys
+
+BENCHES = {
+    "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
+    "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
+    "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
+    "memory": "growth of memory over a long run, and what it leaves behind",
+    "learning": "returns of many tasks and seeds against the bar of each task",
+    "report": "the newest records of benchmarks/ as Markdown tables",
+}
+USAGE = (
+    "rookery bench: measure\n\n"
+    + "\n".join(f"  rookery bench {name:<9} {summary}" for name, summary in BENCHES.items())
+    + """
+
+rookery bench NAME --help lists the options. Every bench takes --json (one JSON line at the end instead of the table)
+and --out FILE (append that line to FILE). Progress goes to stderr. Leave the machine alone while one runs: the load
+average before it is part of the record.
+"""
+)
+
+
+def main(args: list[str]) -> int:
+    """Runs a bench; 0 when every measurement worked, whatever it showed, 1 when one failed, 2 for a bad request."""
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if args[0] not in BENCHES:
+        near = difflib.get_close_matches(args[0], BENCHES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        print(f"rookery: there is no bench {args[0]!r}.{hint} `rookery bench --help` lists them.", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"rookery.bench.{args[0]}")
+    if args[0] == "report":
+        return module.main(args[1:])
+    from rookery.bench import process, record
+
+    options = module.parse(args[1:])
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what was started is ended
+    try:
+        records = module.measure(options)
+    finally:
+        process.end_all()
+    if options.out:
+        record.append(options.out, records)
+    result = record.merge(records)
+    print(json.dumps(result.to_dict()) if options.json else record.text(result))
+    return 1 if result.failures else 0

@@ -1,0 +1,176 @@
+"""Do the systems learn? Every task is a command that anyone can repeat, and a bar.
+
+    rookery bench learning --task cartpole-ppo cartpole-impala --seeds 3 --jobs 2
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import statistics
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import tyro
+
+from rookery.bench import process
+from rookery.bench.metrics import curve, read_metrics
+from rookery.bench.record import Record, Verdict, conditions
+
+Metric = Literal["return_mean", "eval_return_mean", "either"]
+
+
+class Task(NamedTuple):
+    name: str
+    words: str  # after `rookery train`
+    at_least: float | None = None
+    at_most: float | None = None
+    metric: Metric = "eval_return_mean"  # either: the greater of both
+    curve: bool = False  # keep (minutes, env_steps, return_mean)
+    minutes: float = 20.0  # a run that takes longer is ended
+
+    def score(self, answer: dict[str, Any]) -> float | None:
+        names = ("return_mean", "eval_return_mean") if self.metric == "either" else (self.metric,)
+        return max((answer[name] for name in names if answer.get(name) is not None), default=None)
+
+    def bar(self) -> str:
+        if self.at_least is not None:
+            return f"≥ {self.at_least:g}"
+        return f"≤ {self.at_most:g}" if self.at_most is not None else "-"
+
+
+CUE_PPO = "--env cue-recall --num-envs 32 --total-steps 200000"
+CUE_IMPALA = "--env cue-recall --num-envs 16 --rollout-length 10 --total-steps 250000 --learning-rate 1e-3"
+# (one gradient step per batch, so many small batches)
+LEARNING: tuple[Task, ...] = (
+    Task("cartpole-ppo", "ppo --env CartPole-v1 --total-steps 300000", at_least=475, metric="either"),
+    Task("cartpole-a2c", "a2c --env CartPole-v1 --total-steps 500000", at_least=475, metric="either"),
+    Task("cartpole-pg", "pg --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
+    Task("cartpole-impala", "impala --env CartPole-v1 --total-steps 800000", at_least=475, metric="either"),
+    Task("cartpole-appo", "appo --env CartPole-v1 --total-steps 800000", at_least=475, metric="either"),
+    Task("lunarlander-ppo", "ppo --env LunarLander-v3 --total-steps 1500000", at_least=200),
+    Task("cue-recall-ppo-lstm", f"ppo {CUE_PPO} --network.core lstm", at_least=0.95),
+    Task("cue-recall-impala-lstm", f"impala {CUE_IMPALA} --network.core lstm", at_least=0.95),
+    Task("cue-recall-ppo", f"ppo {CUE_PPO} --eval-episodes 200", at_most=0.65),
+    Task("cue-recall-impala", f"impala {CUE_IMPALA} --eval-episodes 200", at_most=0.65),
+    Task(
+        "halfcheetah-ppo", "ppo --env HalfCheetah-v5 --total-steps 1000000", at_least=1500, metric="either", minutes=60
+    ),
+    Task(
+        "pong-impala",
+        "impala --env ALE/Pong-v5 --env-options repeat_action_probability=0 --total-steps 100000000 --seconds 1800",
+        metric="return_mean", curve=True, minutes=40,
+    ),
+)  # fmt: skip
+NOTES = [
+    "Each seed is a process of its own; a task is passed when every seed clears the bar. return_mean: the last 100 "
+    "training episodes; eval_return_mean: greedy episodes after training; either: the greater of both.",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Trains tasks with several seeds and holds their returns against a bar."""
+
+    task: tuple[str, ...] = ()
+    """Names of tasks; all by default. --list shows them."""
+    seeds: int = 3
+    """Seeds 0, 1, ..."""
+    jobs: int = 1
+    """Runs at a time: returns do not depend on the clock, except where a task is bounded by time."""
+    list: bool = False
+    """Only print the tasks, their commands and their bars."""
+    json: bool = False
+    out: str | None = "benchmarks/learning.jsonl"
+    """Append a record per task to this file; --out None: nowhere."""
+
+
+def parse(args: list[str]) -> Options:
+    options = tyro.cli(Options, args=args, prog="rookery bench learning")
+    if options.list:
+        width = max(len(task.name) for task in LEARNING)
+        for task in LEARNING:
+            print(f"{task.name:<{width}}  {task.metric:<16} {task.bar():<6}  rookery train {task.words}")
+        raise SystemExit(0)
+    chosen_tasks(options.task)
+    return options
+
+
+def chosen_tasks(names: tuple[str, ...]) -> list[Task]:
+    known = {task.name: task for task in LEARNING}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise SystemExit(f"rookery: there is no task {name!r}.{hint} rookery bench learning --list shows them.")
+    return [known[name] for name in names] or [*LEARNING]
+
+
+def measure(options: Options) -> list[Record]:
+    now, tasks = conditions(), chosen_tasks(options.task)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        futures = {task.name: [pool.submit(_train, task, seed) for seed in range(options.seeds)] for task in tasks}
+        try:
+            return [summarise(task, options, now, [f.result() for f in futures[task.name]]) for task in tasks]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            process.end_all()  # else leaving the pool would wait for what still trains
+            raise
+
+
+def _train(task: Task, seed: int) -> dict[str, Any]:
+    command = ["train", *shlex.split(task.words), "--seed", str(seed), "--json"]
+    with tempfile.TemporaryDirectory() as runs:
+        done = process.rookery(command, runs=Path(runs), timeout=task.minutes * 60)
+        found: dict[str, Any] = {"seed": seed, "command": shlex.join(["rookery", *command])}
+        found["wall_seconds"] = round(done.seconds, 1)
+        if done.failure:
+            found["failure"] = done.failure
+        else:
+            found |= {"score": task.score(done.answer)} | {k: v for k, v in done.answer.items() if k != "run"}
+            if task.curve:
+                found["curve"] = curve(read_metrics(Path(done.answer["run"])))
+    score = found.get("failure") or found["score"]
+    print(f"{task.name}, seed {seed}: {score} after {found['wall_seconds']:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def summarise(task: Task, options: Options, now: dict[str, Any], runs: list[dict[str, Any]]) -> Record:
+    scores = [run.get("score") for run in runs]
+    known = [score for score in scores if score is not None]
+    whole = len(known) == len(runs) and bool(runs)  # a seed that failed has not passed
+    verdict, of = None, f"of {len(runs)} seeds"
+    if task.at_most is not None:
+        worst = max(known) if whole else None
+        verdict = Verdict.of(f"{task.name}, greatest {of}", worst, at_most=task.at_most)
+    elif task.at_least is not None:
+        worst = min(known) if whole else None
+        verdict = Verdict.of(f"{task.name}, least {of}", worst, at_least=task.at_least)
+    row = {
+        "task": task.name,
+        "metric": task.metric,
+        "bar": task.bar(),
+        "seeds": len(runs),
+        "min": min(known, default=None),
+        "median": statistics.median(known) if known else None,
+        "max": max(known, default=None),
+        "env_steps": max((run.get("env_steps", 0) for run in runs), default=0),
+        "s_per_run": statistics.median(run["wall_seconds"] for run in runs) if runs else None,
+        "passed": "-" if verdict is None else "yes" if verdict.met else "no",
+    }
+    return Record(
+        bench="learning",
+        subject=task.name,
+        command=f"rookery bench learning --task {task.name} --seeds {options.seeds}",
+        conditions=now,
+        settings={"seeds": list(range(options.seeds)), "jobs": options.jobs, "train": f"rookery train {task.words}"},
+        rows=[row],
+        verdicts=[verdict] if verdict else [],
+        notes=NOTES,
+        runs=runs,
+        failures=[f"{run['command']}: {run['failure']}" for run in runs if "failure" in run],
+    )

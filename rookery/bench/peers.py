@@ -1,0 +1,56 @@
+"""Other libraries, run by small drivers that print one JSON line. A driver lives in a directory of drivers, its library
+in an environment of its own; a peer whose interpreter is not given is left out.
+
+The line holds `peer`, `version`, `steps_per_s`, `import_s`, `time_to_target_s` (from the start of training, or of
+compiling, to a mean return of the target) and whatever else the driver knows.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rookery.bench.process import MARK, Finished, run
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    python: str  # the interpreter that has the library
+    words: tuple[str, ...]  # the driver's file and its options
+
+    def measure(self, drivers: Path | str, *, seed: int, timeout: float, cap_seconds: float | None = None) -> Finished:
+        """cap_seconds: after which the driver gives up on the target."""
+        ours = ("PYTHONPATH", "XLA_FLAGS", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR")  # not their settings
+        env = {key: value for key, value in os.environ.items() if key not in ours} | {MARK: "1"}
+        if cap_seconds is not None:
+            env["PEER_CAP_S"] = f"{cap_seconds:g}"
+        python = str(Path(self.python).absolute())  # a link into a virtual environment: resolving it would leave it
+        return run([python, *self.words, "--seed", str(seed)], cwd=drivers, env=env, timeout=timeout)
+
+    def command(self, seed: int) -> str:
+        return " ".join(["python", *self.words, "--seed", str(seed)])
+
+
+def chosen(drivers: str | None, peers: list[tuple[str, str | None, tuple[str, ...]]]) -> list[Peer]:
+    """(name, interpreter or None, words) -> those whose interpreter was given."""
+    found = [Peer(name, python, words) for name, python, words in peers if python]
+    if found and not drivers:
+        raise SystemExit("rookery: --peers DIR must say where the peers' drivers are")
+    for peer in found:
+        if not (Path(drivers or "") / peer.words[0]).is_file():
+            raise SystemExit(f"rookery: {drivers} holds no {peer.words[0]}, the driver of {peer.name}")
+    return found
+
+
+def time_to_target(answer: dict[str, Any]) -> float | None:
+    """Seconds from typing the command, in the peer's favour: starting Python and building the model are left out."""
+    if answer.get("time_to_target_s") is None:
+        return None
+    return float(answer["time_to_target_s"]) + float(answer.get("import_s") or 0.0)
+
+
+def versions(answers: list[dict[str, Any]]) -> dict[str, str]:
+    return {answer["peer"]: str(answer["version"]) for answer in answers if "peer" in answer and "version" in answer}

@@ -1,0 +1,39 @@
+"""The few statistics that the benches need. `None` is a measurement that never came: a target that was not reached."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """A missing value counts as infinitely slow, so that failures cannot improve a time; None if the median is one."""
+    if not values:
+        return None
+    middle = statistics.median(math.inf if value is None else value for value in values)
+    return None if math.isinf(middle) else middle
+
+
+def spread(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Least and greatest of the values that came."""
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
+
+
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or not theirs else ours / theirs
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Of the least-squares line through the points; None where there is no line (fewer than two different x)."""
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} x and {len(y)} y: a slope needs as many of each")
+    if len(set(x)) < 2:
+        return None
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

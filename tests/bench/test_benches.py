@@ -1,0 +1,283 @@
+"""The pure parts of each bench, and a fake peer that is a real program."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rookery.bench import cartpole, learning, memory, metrics, peers, pong, process, roofline
+
+NOW = {
+    "date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0],
+    "versions": {"rookery": "1"}, "commit": None,
+}  # fmt: skip
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Path:
+    """A directory of drivers: both print their line among other things."""
+    code = """
+import json, os, sys
+print("some chatter")
+seed = int(sys.argv[sys.argv.index("--seed") + 1])
+assert "XLA_FLAGS" not in os.environ
+print(json.dumps(dict(peer=NAME, version="9.9", steps_per_s=1000.0 + seed, import_s=2.0, compile_s=1.0,
+                      time_to_target_s=None if seed == 2 else 20.0 + seed, cap=os.environ["PEER_CAP_S"])))
+"""
+    (tmp_path / "sb3.py").write_text(code.replace("NAME", repr("stable-baselines3")))
+    (tmp_path / "rejax_peer.py").write_text(code.replace("NAME", repr("rejax")))
+    return tmp_path
+
+
+# ------------------------------------------------------------------------------------------------------- cartpole
+
+
+def finished(seconds: float, /, **answer) -> process.Finished:
+    return process.Finished(seconds, answer, None)
+
+
+def test_cartpole_compares_rookery_with_the_peers_that_are_given(drivers: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XLA_FLAGS", "--ours")
+    caches: list[tuple[str, Path, bool]] = []
+
+    def fake(command: list[str], *, runs: Path, cache: Path, timeout: float) -> process.Finished:
+        caches.append((command[4], cache, cache.exists()))
+        cache.mkdir(exist_ok=True)
+        wall = 8.0 if caches[-1][2] else 10.0
+        reached = None if "--total-steps" in command else 7.5
+        return finished(wall, env_steps=200_000, seconds=9.0, seconds_to_target=reached, run="somewhere")
+
+    monkeypatch.setattr(process, "rookery", fake)
+    options = cartpole.parse(
+        ["--seeds", "3", "--peers", str(drivers), "--sb3-python", sys.executable, "--rejax-python", sys.executable]
+    )
+    (found,) = cartpole.measure(options)
+    first, again, sb3, rejax = found.rows
+    assert (first["steps/s"], again["steps/s"], sb3["steps/s"]) == (20_000, 25_000, 1001.0)
+    assert first["s_to_target"] == 10.0 and first["own_clock"] == 7.5 and first["reached"] == "3/3"
+    assert sb3["s_to_target"] == 23.0 and sb3["reached"] == "2/3", "one seed never reached it and counts as the slowest"
+    assert [v.value for v in found.verdicts[:3]] == pytest.approx([20_000 / 1001, 10 / 23, 10 / 23])
+    assert [v.bar for v in found.verdicts[:3]] == [15.0, 0.6, 1.0]
+    assert found.conditions["versions"]["rejax"] == "9.9" and rejax["arm"] == "rejax"
+    assert str(drivers) not in json.dumps(found.to_dict()), "a record is public: no paths"
+    assert [fresh for _, _, fresh in caches] == [False, True] * 6, "first run with an empty cache, then with a full one"
+    order = [run["arm"] for run in found.runs if run["seed"] == 1]
+    assert order[-2:] == [cartpole.FIRST, cartpole.AGAIN] and order[2] == "stable-baselines3", "the order rotates"
+
+
+def test_cartpole_without_peers_measures_rookery_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(process, "rookery", lambda *_, **__: finished(4.0, env_steps=100, seconds_to_target=None))
+    (found,) = cartpole.measure(cartpole.parse(["--seeds", "1", "--no-warm", "--total-steps", "7"]))
+    assert [row["arm"] for row in found.rows] == [cartpole.FIRST] and found.verdicts == []
+    assert found.command == "rookery bench cartpole --seeds 1 --total-steps 7 --no-warm"
+    assert found.rows[0]["s_to_target"] is None and found.rows[0]["reached"] == "0/1"
+
+
+def test_a_peer_that_fails_is_reported_and_spoils_no_other(drivers: Path, monkeypatch: pytest.MonkeyPatch):
+    (drivers / "sb3.py").write_text("raise ImportError('no torch here')")
+    monkeypatch.setattr(process, "rookery", lambda *_, **__: finished(4.0, env_steps=100, seconds_to_target=3.0))
+    options = cartpole.parse(["--seeds", "1", "--peers", str(drivers), "--sb3-python", sys.executable])
+    (found,) = cartpole.measure(options)
+    assert "no torch here" in found.failures[0] and not any(v.met for v in found.verdicts)
+    assert found.rows[0]["s_to_target"] == 4.0
+
+
+def test_a_peer_without_a_driver_is_refused_before_anything_runs(tmp_path: Path):
+    with pytest.raises(SystemExit, match="--peers DIR"):
+        cartpole.measure(cartpole.parse(["--sb3-python", sys.executable]))
+    with pytest.raises(SystemExit, match=r"holds no sb3\.py"):
+        cartpole.measure(cartpole.parse(["--peers", str(tmp_path), "--sb3-python", sys.executable]))
+
+
+def test_a_peers_time_from_typing_the_command_includes_its_imports():
+    assert peers.time_to_target({"time_to_target_s": 20.0, "import_s": 2.5}) == 22.5
+    assert peers.time_to_target({"time_to_target_s": None, "import_s": 2.5}) is None
+
+
+# ----------------------------------------------------------------------------------------------------------- pong
+
+
+def rows(upto: int, *, first_update: int = 5, rate: int = 100) -> metrics.Rows:
+    """One row per second; half the rate during the first 15 s after the first update."""
+    made, steps = [], 0
+    for second in range(upto + 1):
+        learning = second >= first_update
+        steps += 0 if not learning else rate // 2 if second < first_update + 15 else rate
+        made.append({"seconds": float(second), "env_steps": steps, "trained_steps": steps // 2, "updates": steps // 50,
+                     "learner_idle": 0.5 if second < first_update + 15 else 0.02, "policy_lag_mean": 1.5})  # fmt: skip
+    return made
+
+
+def test_the_steady_rate_leaves_out_start_and_warm_up():
+    window = pong.steady(rows(60), warm=15, length=1000, until=60)
+    assert window is not None and window.env_steps_per_s == 100 and window.trained_steps_per_s == 50
+    assert window.window_seconds == 40 and window.learner_idle == pytest.approx(0.02) and window.policy_lag_mean == 1.5
+
+
+def test_the_steady_rate_leaves_out_the_row_written_after_the_final_checkpoint():
+    late = rows(60)[-1] | {"seconds": 90.0}
+    window = pong.steady([*rows(60), late], warm=15, length=1000, until=61)
+    assert window is not None and window.env_steps_per_s == 100
+
+
+def test_the_window_is_no_longer_than_asked_and_absent_where_there_is_nothing():
+    window = pong.steady(rows(60), warm=15, length=20, until=60)
+    assert window is not None and window.window_seconds in (20, 21)
+    assert pong.steady(rows(19), warm=15, length=20, until=60) is None
+    assert pong.steady([], warm=15, length=20, until=60) is None
+
+
+def test_pong_takes_ratios_of_medians():
+    options = pong.parse(["--repeats", "2"])
+    run = lambda arm, rate, **more: {"arm": arm, "seed": 0, "command": "c", "steps_per_s": rate, **more}
+    found = pong.summarise(options, NOW, [
+        run("rookery impala", 800.0), run("rookery impala", 900.0), run("rllib", 200.0), run("rllib", 300.0),
+        run("sample-factory", 600.0), {"arm": "sample-factory", "seed": 1, "command": "c", "failure": "lost"},
+    ])  # fmt: skip
+    assert [v.value for v in found.verdicts] == pytest.approx([3.4, 850 / 600])
+    assert [v.met for v in found.verdicts] == [True, False]
+    assert found.rows[2]["runs"] == 1 and found.failures == ["c: lost"]
+
+
+# --------------------------------------------------------------------------------------------------------- memory
+
+
+def test_growth_is_that_of_the_part_after_the_start():
+    samples = [(0.0, 100.0), (30.0, 900.0)] + [(60.0 * m, 1000.0 + 3.0 * m) for m in range(2, 11)]
+    assert memory.growth(samples) == pytest.approx(3.0)
+    assert memory.growth([]) is None and memory.growth([(0.0, 1.0)]) is None
+
+
+def test_memory_counts_what_is_left_behind():
+    closing = (125.0, 200.0)  # what is given back after training is no shrinking
+    watch = memory.Watch(samples=[(0.0, 500.0), (60.0, 500.0), (120.0, 500.0), closing], threads=9)
+    options = memory.parse(["--minutes", "2"])
+    clean = {"processes": 0, "ports": [], "shared_memory": []}
+    found = memory.summarise(options, NOW, "c", watch, clean, finished(120.0, env_steps=10))
+    assert found.rows[0]["MB_per_minute"] == 0.0 and all(v.met for v in found.verdicts)
+    dirty = clean | {"shared_memory": ["psm_1"]}
+    found = memory.summarise(options, NOW, "c", watch, dirty, finished(120.0, env_steps=10))
+    assert found.rows[0]["left_behind"] == 1 and not found.verdicts[1].met
+
+
+# ------------------------------------------------------------------------------------------------------- learning
+
+
+def test_a_task_passes_when_its_worst_seed_does():
+    task = learning.Task("t", "ppo --env X", at_least=475, metric="either")
+    options = learning.parse(["--seeds", "2", "--out", "None"])
+    assert options.out is None
+    runs = [{"score": s, "seed": 0, "command": "c", "wall_seconds": 1.0, "env_steps": 5} for s in (480.0, 476.0)]
+    good = learning.summarise(task, options, NOW, runs)
+    assert good.verdicts[0].met and good.rows[0]["min"] == 476.0 and good.rows[0]["median"] == 478.0
+    assert not learning.summarise(task, options, NOW, [runs[0], runs[1] | {"score": 474.0}]).verdicts[0].met
+    failed = {"seed": 1, "command": "c", "wall_seconds": 1.0, "failure": "lost"}
+    assert not learning.summarise(task, options, NOW, [runs[0], failed]).verdicts[0].met
+
+
+def test_a_task_that_must_not_be_solved_is_judged_by_its_best_seed():
+    task = learning.Task("t", "ppo --env X", at_most=0.65)
+    options = learning.parse(["--seeds", "2"])
+    runs = [{"score": s, "seed": 0, "command": "c", "wall_seconds": 1.0} for s in (0.5, 0.7)]
+    assert not learning.summarise(task, options, NOW, runs).verdicts[0].met
+    assert learning.summarise(task, options, NOW, [runs[0], runs[0]]).verdicts[0].met
+
+
+def test_the_score_is_the_metric_that_the_task_names():
+    answer = {"return_mean": 400.0, "eval_return_mean": 490.0}
+    score = lambda metric: learning.Task("t", "", metric=metric).score(answer)
+    assert (score("return_mean"), score("eval_return_mean"), score("either")) == (400.0, 490.0, 490.0)
+    assert learning.Task("t", "", metric="either").score({"return_mean": None, "eval_return_mean": 3.0}) == 3.0
+    assert learning.Task("t", "").score({"return_mean": 3.0, "eval_return_mean": None}) is None
+
+
+def test_learning_runs_each_seed_and_keeps_the_exact_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        process, "rookery",
+        lambda words, **_: finished(1.0, run="/some/place", env_steps=7, eval_return_mean=500.0, return_mean=1.0),
+    )  # fmt: skip
+    found = learning.measure(learning.parse(["--task", "cartpole-ppo", "--seeds", "2", "--jobs", "2"]))[0]
+    commands = [run["command"] for run in found.runs]
+    assert commands == [f"rookery train ppo --env CartPole-v1 --total-steps 300000 --seed {s} --json" for s in (0, 1)]
+    assert found.verdicts[0].met and "/some/place" not in json.dumps(found.to_dict())
+
+
+def test_the_names_of_the_tasks_are_unique_and_a_wrong_one_is_refused_with_the_nearest():
+    assert len({task.name for task in learning.LEARNING}) == len(learning.LEARNING)
+    with pytest.raises(SystemExit, match="Did you mean 'cartpole-ppo'"):
+        learning.parse(["--task", "cartpole-poo"])
+
+
+def test_a_curve_has_a_point_per_minute_and_the_last_one():
+    made = [{"seconds": float(s), "env_steps": 10 * s, "return_mean": None if s < 60 else -21.0} for s in range(0, 150, 7)]
+    points = metrics.curve(made)
+    assert [p[0] for p in points] == [0.0, 1.05, 2.1, 2.45] and points[0][2] is None and points[-1] == (2.45, 1470, -21.0)
+
+
+def test_a_cut_off_line_of_metrics_is_left_out(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text('{"seconds": 1.0}\n{"seco')
+    assert metrics.read_metrics(tmp_path) == [{"seconds": 1.0}]
+
+
+# ------------------------------------------------------------------------------------------------------- roofline
+
+
+class FakeConfig:
+    system, env_name = "impala", "Pong"
+
+    class run:
+        seed = 0
+
+    @staticmethod
+    def to_dict() -> dict:
+        return {"run": {"runs": "/some/place", "run": "x", "seed": 0}}
+
+
+def test_the_limit_is_the_cores_over_the_cpu_time_of_a_frame():
+    cost = lambda wall, cpu: roofline.Cost(wall, cpu, 1000)
+    costs = {"environment": [cost(0.2, 0.4)], "inference": [cost(0.3, 0.3)], "learner": [cost(1.0, 1.3)]}
+    wholes = [roofline.Whole(roofline.Cost(10.0, 19.0, 8000), 7900, 0.04)]
+    options = roofline.Options(10.0, 1, None, False, FakeConfig, "impala --env Pong")
+    found = roofline.summarise(options, NOW, costs, wholes)
+    by_part = {row["part"]: row for row in found.rows}
+    assert by_part["limit of the parts"]["frames/s"] == pytest.approx(2 / 0.002)  # 2 cores, 0.4 + 0.3 + 1.3 ms
+    assert by_part["parts one after the other"]["frames/s"] == pytest.approx(1 / 0.0015)
+    assert found.verdicts[0].value == pytest.approx(0.8) and [v.met for v in found.verdicts] == [True, True]
+    assert "dearest part is the learner: 65%" in found.notes[0] and "/some/place" not in json.dumps(found.to_dict())
+
+
+def test_the_bar_of_a_share_is_as_long_as_the_share():
+    assert roofline.bar(0.5, 10) == "█████·····" and roofline.bar(1.7, 4) == "████" and roofline.bar(-1.0, 3) == "···"
+
+
+def test_a_loop_is_timed_until_the_time_is_over():
+    def loop() -> int:
+        time.sleep(0.01)
+        return 5
+
+    cost = roofline.timed(loop, 0.1)
+    assert 0.1 <= cost.wall < 1.0 and cost.frames >= 5 and cost.frames % 5 == 0 and cost.cpu < cost.wall
+    assert roofline.timed(loop, 0.0).frames == 5, "at least once"
+
+
+def test_a_bench_that_is_ended_ends_what_it_started(tmp_path: Path):
+    """By SIGTERM, in the middle of a run that a thread waits for."""
+    code = f"""
+import subprocess
+import sys
+import time
+from rookery.bench import learning, main, process
+slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
+process.rookery = lambda *_, **__: process.run(slow, timeout=60)
+main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--out", "None"])
+"""
+    bench = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    bench.terminate()
+    assert bench.wait(timeout=20) == 128 + 15
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
