@@ -50,13 +50,13 @@ class Residual(nn.Module):
         return x
 
 
-def main(total_steps: int = 16_000, runs: str = "runs") -> dict[str, rookery.Result]:
+def main(system: str = "ppo", total_steps: int = 16_000, runs: str = "runs") -> dict[str, rookery.Result]:
     module = Residual()
     torsos = {"fourier": (init, apply), "residual": (module.init, module.apply)}
     results = {}
     for name, torso in torsos.items():
         results[name] = rookery.train(
-            "ppo", env="CartPole-v1", torso=torso, total_steps=total_steps, num_envs=16, learning_rate=2e-3, runs=runs
+            system, env="CartPole-v1", torso=torso, total_steps=total_steps, num_envs=16, learning_rate=2e-3, runs=runs
         )
         m = results[name].metrics
         print(f"{name}: {m['parameters']:,} parameters, return {m['return_mean']:.0f} after {m['env_steps']:,} steps")

@@ -230,7 +230,9 @@ class Trainer:
         """Of the network: what is learned by gradient."""
         import jax
 
-        params = jax.eval_shape(self.agent.init, jax.random.key(0)).params
+        from rookery import ops
+
+        params = jax.eval_shape(self.agent.init, ops.random.key(0)).params
         return sum(x.size for x in jax.tree.leaves(params.get("network", params) if isinstance(params, dict) else params))
 
     @property

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,10 +35,6 @@ class Command:
             capture.undo()
 
     def _run(self, words: tuple[str, ...], patch: pytest.MonkeyPatch) -> Answer:
-        import io
-        import sys
-        import warnings
-
         out, err = io.StringIO(), io.StringIO()
         patch.chdir(self.directory)
         patch.setattr(sys, "stdout", out)
@@ -50,22 +49,7 @@ class Command:
         return sorted(str(path.relative_to(self.directory)) for path in self.directory.rglob("*"))
 
 
-@pytest.fixture
-def rookery(tmp_path: Path) -> Command:
-    return Command(tmp_path)
-
-
 class Trained(NamedTuple):
     rookery: Command
     run: Path
     answer: Answer
-
-
-@pytest.fixture(scope="package")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """One small run that many tests look at; none may change it."""
-    rookery = Command(tmp_path_factory.mktemp("trained"))
-    options = (*SMALL, "--total-steps", "640", "--seed", "3", "--run", "first", "--checkpoint-every", "4")
-    options += ("--tensorboard", "--json")
-    answer = rookery("train", "a2c", "--env", "identity", "--env-options", "symbols=3", *options)
-    return Trained(rookery, rookery.directory / "runs" / "first", answer)

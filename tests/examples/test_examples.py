@@ -32,7 +32,7 @@ def test_a_custom_environment_is_trained_on_and_played_by_hand(tmp_path, capsys)
 
 def test_custom_networks_in_plain_jax_and_flax_are_trained_and_loaded_again(tmp_path):
     module = example("custom_network")
-    results = module.main(total_steps=512, runs=str(tmp_path))
+    results = module.main("a2c", total_steps=512, runs=str(tmp_path))
     assert set(results) == {"fourier", "residual"}
     fourier = results["fourier"].policy.params["network"]["encoder"]
     assert fourier["frequency"].shape == (4, 4 * module.FREQUENCIES), "the tree is the one that init made"
