@@ -13,8 +13,9 @@ from rookery.data import arrays
 from rookery.data.queue import Queue
 from rookery.runtime.local import Handle, LocalRuntime
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
-from rookery.workers.collector import Collected, Collector, rollout_specs
+from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
+from rookery.workers.shapes import rollout_specs
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
 

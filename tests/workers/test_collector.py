@@ -11,7 +11,8 @@ from engine_fakes import SPEC, ScriptedPool, Slot, collect, counting_agent, dirt
 from rookery.data import arrays
 from rookery.trees import tree_leaves
 from rookery.types import BATCH_MAJOR, Agent, Rollout
-from rookery.workers.collector import INCARNATIONS, Collector, rollout_specs
+from rookery.workers.collector import INCARNATIONS, Collector
+from rookery.workers.shapes import rollout_specs
 
 B, T = 4, 3
 AGENT = counting_agent(T, return_discount=0.5)

@@ -17,8 +17,10 @@ from rookery.data import arrays
 from rookery.networks import NetworkConfig
 from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Learned, Rollout, TrainState
-from rookery.workers.collector import Collector, rollout_specs
-from rookery.workers.learner import Learner, NonFinite, Update, from_flat, to_flat
+from rookery.workers.collector import Collector
+from rookery.workers.flat import from_flat, to_flat
+from rookery.workers.learner import Learner, NonFinite, Update
+from rookery.workers.shapes import rollout_specs
 
 B, T = 4, 3
 SMALL = NetworkConfig(hidden=(4,))
