@@ -140,14 +140,14 @@ class Trainer:
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
-        elif options.stop_eval_return is not None and (self.eval_return_mean or float("-inf")) >= options.stop_eval_return:
+        elif None not in (options.stop_eval_return, self.eval_return_mean) and self.eval_return_mean >= options.stop_eval_return:
             self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
             self.seconds_to_target = round(self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
         if progress.snapshot is not None and updates - self._saved_at >= period and self.stopped_because is None:
             self.save()
 
-    def evaluate(self, episodes: int | None = None) -> Any:
+    def evaluate(self) -> Any:
         """Plays whole greedy episodes with the newest parameters, on environments of their own."""
         evaluation = self._evaluator.evaluate(self.progress.params)
         self.eval_return_mean = evaluation.return_mean
