@@ -124,7 +124,7 @@ def resume(args: list[str]) -> int:
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
     """Trains until done, a signal or an error; whatever happens, the run says how it ended."""
-    from rookery.run.ending import summary
+    from rookery.run.ending import outcome, summary
     from rookery.workers.learner import NonFinite
 
     received: list[int] = []
@@ -147,13 +147,10 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
         trainer.fail(str(error))
         trainer.close()
         fail(f"{error} {trainer.last_good()}", DIVERGED)
-    except Exception as error:
-        trainer.fail(f"{type(error).__name__}: {error}")
-        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    print(json.dumps(result.metrics) if as_json else summary(trainer.outcome(result)))
+    print(json.dumps(result.metrics) if as_json else summary(outcome(trainer, result)))
     return 128 + received[0] if received else 0
 
 

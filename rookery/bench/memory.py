@@ -17,6 +17,7 @@ from typing import Any
 import tyro
 
 from rookery.bench import process
+from rookery.bench.metrics import curve, read_metrics
 from rookery.bench.record import Record, Verdict, conditions
 from rookery.bench.statistics import slope
 
@@ -77,13 +78,14 @@ def measure(options: Options) -> list[Record]:
     with tempfile.TemporaryDirectory() as runs:
         how: dict[str, Any] = {"mark": mark, "watch": watch, "watch_seconds": options.sample_seconds}
         done = process.rookery(command, runs=Path(runs), timeout=seconds + 300, **how)
+        points = [] if done.failure else curve(read_metrics(Path(done.answer["run"])))
     orphans = [pid for pid in process.marked(mark) if pid != os.getpid()]
     left = {
         "processes": len(orphans),
         "ports": process.listening(orphans),
         "shared_memory": sorted(process.unused(process.shared_memory() - segments)),
     }
-    return [summarise(options, now, " ".join(["rookery", *command]), watch, left, done)]
+    return [summarise(options, now, " ".join(["rookery", *command]), watch, left, done, points)]
 
 
 def growth(samples: list[tuple[float, float]], skip: float = SKIP) -> float | None:
@@ -96,8 +98,15 @@ def growth(samples: list[tuple[float, float]], skip: float = SKIP) -> float | No
 
 
 def summarise(
-    options: Options, now: dict[str, Any], command: str, watch: Watch, left: dict[str, Any], done: process.Finished
+    options: Options,
+    now: dict[str, Any],
+    command: str,
+    watch: Watch,
+    left: dict[str, Any],
+    done: process.Finished,
+    points: list[tuple[float, int, float | None]],
 ) -> Record:
+    """points: (minutes, env_steps, return_mean): a long run is too dear not to keep what it learned."""
     training = [sample for sample in watch.samples if sample[0] <= options.minutes * 60]  # then it evaluates and closes
     sizes = [mb for _, mb in training]
     per_minute = growth(training)
@@ -105,6 +114,7 @@ def summarise(
         "run": f"{options.system} on {options.env}",
         "minutes": done.seconds / 60,
         "env_steps": done.answer.get("env_steps"),
+        "return_mean": done.answer.get("return_mean"),
         "MB_at_the_end": sizes[-1] if sizes else None,
         "peak_MB": max(sizes, default=None),
         "MB_per_minute": per_minute,
@@ -122,10 +132,11 @@ def summarise(
         settings={"minutes": options.minutes, "seeds": [options.seed], "sample_seconds": options.sample_seconds},
         rows=[row],
         verdicts=[
+            Verdict.of("growth, MB per minute", per_minute, at_most=1.0),
             Verdict.of("ports that listened during the run", float(len(watch.ports)), at_most=0.0),
             Verdict.of("processes, ports and shared memory left behind", float(row["left_behind"]), at_most=0.0),
         ],
         notes=NOTES,
-        runs=[{"command": command, "samples": watch.samples, "left": left, "answer": done.answer | {"run": None}}],
+        runs=[{"command": command, "samples": watch.samples, "left": left, "curve": points, "answer": done.answer | {"run": None}}],
         failures=[f"{command}: {done.failure}"] if done.failure else [],
     )

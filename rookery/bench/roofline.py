@@ -119,8 +119,9 @@ class _System:
         from rookery.data.queue import Queue
         from rookery.run.trainer import Trainer
         from rookery.topologies.job import envs_each
-        from rookery.workers.collector import Collector, rollout_specs
+        from rookery.workers.collector import Collector
         from rookery.workers.learner import Learner
+        from rookery.workers.shapes import rollout_specs
 
         run = dataclasses.replace(config.run, runs=runs, run="roofline", checkpoint_every=10**12, eval_every=None)
         self.config = dataclasses.replace(config, run=run)

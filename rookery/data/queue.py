@@ -6,6 +6,9 @@ into its columns, so a batch is assembled without a copy. Only the driver calls 
 A part of a slot is   free -> claimed (a collector writes) -> committed;   a slot whose parts are all committed is full,
 is taken once by the learner, in the order in which slots became full, and is free again only when the driver releases
 it, after the update that read it is ready (jax on CPU reads the slot's own memory).
+
+From the first claim in a slot until it is taken, at most `slots` other batches are taken: that bounds how old data can
+be. A slot whose writer is slow is overtaken by others until its patience ends; then they wait for it.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ class Queue:
         self._claimed: set[tuple[int, int]] = set()
         self._committed = [0] * slots
         self._full: deque[int] = deque()
+        self._open: list[int] = []  # slots with a claimed or committed part that are not taken yet, oldest first
+        self._patience = [0] * slots  # how many newer batches may still be taken before this one
         self._learning: set[int] = set()
         self._parts, self._discount = parts, discount
         self._weight = np.ones(parts * width, np.float32)
@@ -58,6 +63,9 @@ class Queue:
             return None
         slot, index = self._free.popleft()
         self._claimed.add((slot, index))
+        if slot not in self._open:  # what is in use now may all be learned from before this slot
+            self._patience[slot] = len(self._slots) - len(self._open) - len(self._learning)
+            self._open.append(slot)
         return Part(slot, index, self._views[slot][index])
 
     def commit(self, part: Part) -> None:
@@ -73,14 +81,21 @@ class Queue:
         self._free.appendleft((part.slot, part.place))
 
     def take(self) -> Taken | None:
-        """The oldest full batch, or None."""
-        if not self._full:
+        """The batch that became full first, unless an older one has been overtaken too often to wait; or None."""
+        allowed = (slot for slot in self._full if all(self._patience[older] for older in self._older(slot)))
+        if (slot := next(allowed, None)) is None:
             return None
-        slot = self._full.popleft()
+        for older in self._older(slot):
+            self._patience[older] -= 1
+        self._full.remove(slot)
+        self._open.remove(slot)
         self._learning.add(slot)
         rollout = self._slots[slot]
         rollout.discount[:] *= self._discount  # the slot is rewritten before it is taken again
         return Taken(slot, Batch(rollout, self._weight, self._key))
+
+    def _older(self, slot: int) -> list[int]:
+        return self._open[: self._open.index(slot)]
 
     def release(self, slot: int) -> None:
         """The update that read this slot is ready: it may be overwritten."""
@@ -100,17 +115,19 @@ class Queue:
         """Copies of the committed parts of slots that are not full yet (the caller has drained the full ones)."""
         assert not self._claimed and not self._full and not self._learning, "drain the queue before a snapshot"
         free = set(self._free)
-        return [
+        parts = [
             tree_map(np.copy, view)._asdict()
             for slot, views in enumerate(self._views)
             for part, view in enumerate(views)
             if (slot, part) not in free
         ]
+        return {"parts": parts, "patience": min((self._patience[slot] for slot in self._open), default=len(self._slots))}
 
     def restore(self, snapshot: PyTree) -> None:
-        for saved in snapshot:
+        for saved in snapshot["parts"]:
             part = self.claim()
             assert part is not None, "a snapshot never holds a full batch"
-            rollout = part.rollout._asdict()
-            tree_map(np.copyto, rollout, saved)
+            tree_map(np.copyto, part.rollout._asdict(), saved)
             self.commit(part)
+        for slot in self._open:
+            self._patience[slot] = min(self._patience[slot], int(snapshot["patience"]))

@@ -21,13 +21,9 @@ def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
     result = rookery.train("ppo", env="CartPole-v1", total_steps=100_000)
     """
     with Trainer(system, env=env, **options) as trainer:
-        try:
-            for _ in trainer:
-                pass
-            return trainer.finish()
-        except BaseException as error:
-            trainer.fail(f"{type(error).__name__}: {error}")
-            raise
+        for _ in trainer:
+            pass
+        return trainer.finish()
 
 
 def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Trainer:

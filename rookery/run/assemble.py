@@ -71,7 +71,8 @@ def saved_params(agent: Agent, snapshot: PyTree) -> PyTree:
     """The parameters in a topology's snapshot, in the shape that `agent` gives them."""
     import jax
 
-    from rookery.workers.learner import from_flat
+    from rookery import ops
+    from rookery.workers.flat import from_flat
 
-    shapes = jax.eval_shape(agent.init, jax.random.key(0))
+    shapes = jax.eval_shape(agent.init, ops.random.key(0))
     return from_flat(shapes, snapshot["learner"]["state"]).params

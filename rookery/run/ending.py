@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from rookery.run import startup
 from rookery.run.display import Row, clock, number
 
 BUSY = 0.10  # a learner that is idle less than this share of the time is the limit
@@ -36,6 +38,26 @@ class Outcome:
     reason: str | None = None  # why it failed or stopped
     bottleneck: str | None = None
     total_steps: int | None = None  # the budget
+
+
+def outcome(trainer: Any, result: Any) -> Outcome:
+    """How a Trainer's run went: its Result, what held it back and what to change."""
+    topology, options, m = trainer.config.topology, trainer.config.run, result.metrics
+    total, seconds = trainer.meter.total, m["seconds"] - trainer.resumed_at
+    start = (trainer.meter.started_at or m["seconds"]) - trainer.resumed_at
+    phases = total.phases | {"start": start / seconds}
+    whole = replace(trainer.row(), seconds=seconds, learner_idle=total.learner_idle, phases=phases)
+    names = ("seconds", "env_steps", "updates", "episodes", "env_steps_per_s", "return_mean", "eval_return_mean")
+    return Outcome(
+        status=result.status, name=trainer.run.name, path=result.run, reason=result.reason,
+        target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
+        seconds_to_target=trainer.seconds_to_target, total_steps=options.total_steps, checkpoint=trainer.last_checkpoint,
+        bottleneck=bottleneck(
+            whole, cores=startup.available_cores(), collectors=topology.collectors, num_envs=topology.num_envs,
+            groups=topology.groups, overlaps=topology.overlaps,
+        ),
+        **{name: m[name] for name in names},
+    )  # fmt: skip
 
 
 def bottleneck(row: Row, *, cores: int, collectors: int, num_envs: int, groups: int = 1, overlaps: bool) -> str:

@@ -20,7 +20,6 @@ from rookery.run import checkpoint, config, startup
 from rookery.run.assemble import assemble, newest_checkpoint, saved_params
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
-from rookery.run.ending import Outcome, bottleneck
 from rookery.run.meter import Meter, resident_mb
 from rookery.run.returns import ReturnWindow
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
@@ -74,7 +73,7 @@ class Trainer:
         self.spec, self.agent, self.graph = assemble(cfg)
         require_tensorboard(wanted=cfg.run.tensorboard)
         self._began = time.perf_counter() if began is None else began
-        self._resumed_at = 0.0  # seconds that a checkpoint brought along
+        self.resumed_at = 0.0  # seconds that a checkpoint brought along
         self._display: Display = QuietDisplay()
         self._driver: Any = None  # the topology's generator
         self._runtime: Any = None
@@ -87,9 +86,9 @@ class Trainer:
         self.eval_return_mean: float | None = None
         self.stopped_because: str | None = None
         self.seconds_to_target: float | None = None
-        self._meter = Meter(cfg.topology)
+        self.meter = Meter(cfg.topology)
         self._written_result = False
-        self._checkpoint: Path | None = None  # the last one written
+        self.last_checkpoint: Path | None = None  # the last one written
         self._logged = self._saved_at = self._evaluated_at = 0.0
 
     # ----------------------------------------------------------------------------------------------- driving
@@ -102,7 +101,7 @@ class Trainer:
         self.progress = progress
         now = self.seconds
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
-        self._meter.add(now, progress)
+        self.meter.add(now, progress)
         self._schedule(progress)
         if now - self._logged >= LOG_SECONDS:
             self._log(now)
@@ -141,14 +140,14 @@ class Trainer:
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
-        elif options.stop_eval_return is not None and (self.eval_return_mean or float("-inf")) >= options.stop_eval_return:
+        elif None not in (options.stop_eval_return, self.eval_return_mean) and self.eval_return_mean >= options.stop_eval_return:
             self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
             self.seconds_to_target = round(self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
         if progress.snapshot is not None and updates - self._saved_at >= period and self.stopped_because is None:
             self.save()
 
-    def evaluate(self, episodes: int | None = None) -> Any:
+    def evaluate(self) -> Any:
         """Plays whole greedy episodes with the newest parameters, on environments of their own."""
         evaluation = self._evaluator.evaluate(self.progress.params)
         self.eval_return_mean = evaluation.return_mean
@@ -167,11 +166,11 @@ class Trainer:
         run, updates = self._open_run(), self.progress.updates
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
         meta["seconds"] = tree["trainer"]["seconds"]
-        self._checkpoint = checkpoint.path_of(run.checkpoints, updates)
-        checkpoint.save(self._checkpoint, tree, meta=meta)
+        self.last_checkpoint = checkpoint.path_of(run.checkpoints, updates)
+        checkpoint.save(self.last_checkpoint, tree, meta=meta)
         checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
         self._saved_at = updates
-        return self._checkpoint
+        return self.last_checkpoint
 
     def _catch_up(self, snapshot: PyTree) -> None:
         """A topology that drains before it saves trains on while it does: the snapshot is ahead of the last progress."""
@@ -194,9 +193,9 @@ class Trainer:
         self.returns.restore(tree["trainer"]["returns"])
         updates = int(self._snapshot["meters"]["updates"])
         self._saved_at = self._evaluated_at = updates
-        self._resumed_at = float(tree["trainer"]["seconds"])
-        self._began = time.perf_counter() - self._resumed_at
-        self._meter = Meter(self.config.topology, updates=updates)
+        self.resumed_at = float(tree["trainer"]["seconds"])
+        self._began = time.perf_counter() - self.resumed_at
+        self.meter = Meter(self.config.topology, updates=updates)
         self.progress, self.stopped_because = None, None
 
     def continue_run(self, run: Run, directory: Path) -> None:
@@ -231,7 +230,9 @@ class Trainer:
         """Of the network: what is learned by gradient."""
         import jax
 
-        params = jax.eval_shape(self.agent.init, jax.random.key(0)).params
+        from rookery import ops
+
+        params = jax.eval_shape(self.agent.init, ops.random.key(0)).params
         return sum(x.size for x in jax.tree.leaves(params.get("network", params) if isinstance(params, dict) else params))
 
     @property
@@ -240,7 +241,7 @@ class Trainer:
 
     def row(self) -> Row:
         """How it stands, for the display and the metrics."""
-        progress, meter = self.progress, self._meter
+        progress, meter = self.progress, self.meter
         total = self.config.run.total_steps
         rate = meter.recent.env_steps_per_s
         return Row(
@@ -275,7 +276,7 @@ class Trainer:
 
     def metrics(self) -> dict[str, Any]:
         """The numbers of `rookery train --json`."""
-        p, total = self.progress, self._meter.total
+        p, total = self.progress, self.meter.total
         return {
             "run": str(self._run.path) if self._run else None,
             "system": self.config.system,
@@ -323,32 +324,13 @@ class Trainer:
 
     def _write_result(self, status: str, metrics: dict[str, Any]) -> None:
         if self._run is not None and not self._written_result:
-            more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self._meter.total.lag_max}
+            more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self.meter.total.lag_max}
             self._written_result = self._run.write_result(status, metrics | more)
 
     def last_good(self) -> str:
         """A sentence on the checkpoint that is left."""
         path = checkpoint.newest(self.run.checkpoints)[0]
         return f"Last good checkpoint: {path}." if path else "There was no checkpoint yet."
-
-    def outcome(self, result: Result) -> Outcome:
-        """How it went, what held it back and what to change, for the last words of a run."""
-        topology, options, m = self.config.topology, self.config.run, result.metrics
-        total, seconds = self._meter.total, m["seconds"] - self._resumed_at
-        start = (self._meter.started_at or m["seconds"]) - self._resumed_at
-        phases = total.phases | {"start": start / seconds}
-        whole = dataclasses.replace(self.row(), seconds=seconds, learner_idle=total.learner_idle, phases=phases)
-        names = ("seconds", "env_steps", "updates", "episodes", "env_steps_per_s", "return_mean", "eval_return_mean")
-        return Outcome(
-            status=result.status, name=self.run.name, path=result.run, reason=result.reason, checkpoint=self._checkpoint,
-            target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
-            seconds_to_target=self.seconds_to_target, total_steps=options.total_steps,
-            bottleneck=bottleneck(
-                whole, cores=startup.available_cores(), collectors=topology.collectors, num_envs=topology.num_envs,
-                groups=topology.groups, overlaps=topology.overlaps,
-            ),
-            **{name: m[name] for name in names},
-        )  # fmt: skip
 
     def show(self, *, json: bool = False) -> None:
         """Draws the progress from now on: live in a terminal, else as lines; nothing with `json`."""
@@ -386,7 +368,11 @@ class Trainer:
     def __enter__(self) -> Trainer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self.fail(f"{type(error).__name__}: {error}")
+        elif error is not None:
+            self.stopped_because = type(error).__name__
         self.close()
 
     def _evaluation_pool(self) -> EnvPool:

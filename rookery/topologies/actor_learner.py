@@ -56,25 +56,25 @@ class ActorLearner:
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         each = envs_each(self.num_envs, self.collectors, self.groups)
-        crew = Crew(
-            job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
-            parts=self.rollouts_per_batch, snapshot=snapshot,
-        )  # fmt: skip
-        # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
-        queue = Queue(
-            crew.specs, parts=self.rollouts_per_batch, slots=self.max_lag(), discount=job.agent.needs.discount
-        )
-        if snapshot is not None:
-            queue.restore(snapshot["queue"])
-        pipeline = _Pipeline(self, crew, queue, Meters.continued(snapshot))
         try:
+            crew = Crew(
+                job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
+                parts=self.rollouts_per_batch, snapshot=snapshot,
+            )  # fmt: skip
+            # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
+            queue = Queue(
+                crew.specs, parts=self.rollouts_per_batch, slots=self.max_lag(), discount=job.agent.needs.discount
+            )
+            if snapshot is not None:
+                queue.restore(snapshot["queue"])
+            pipeline = _Pipeline(self, crew, queue, Meters.continued(snapshot))
             while True:
-                pipeline.ask_collectors()
-                pipeline.feed_learner()
+                pipeline.dispatch()
                 pipeline.serve(TICK_SECONDS)
+                pipeline.dispatch()  # before the yield, too: whoever advances this may take its time
                 yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot)
         finally:
-            crew.close()
+            job.runtime.close()
 
 
 class _Pipeline:
@@ -85,6 +85,11 @@ class _Pipeline:
         self.collecting: dict[Future, tuple[int, Part]] = {}
         self.learning: deque[tuple[Future, Taken]] = deque()
         self.asked = [0] * topology.collectors  # rollouts in flight of each collector
+
+    def dispatch(self) -> None:
+        """Gives everyone as much to do as there is."""
+        self.ask_collectors()
+        self.feed_learner()
 
     def ask_collectors(self) -> None:
         """Tops every collector up to `in_flight`, the least asked first, as far as there are columns to write into."""

@@ -7,12 +7,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
 from rookery.data import arrays
 from rookery.data.queue import Queue
 from rookery.runtime.local import Handle, LocalRuntime
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
-from rookery.workers.collector import Collected, Collector, rollout_specs
+from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
+from rookery.workers.shapes import rollout_specs
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
 
@@ -133,12 +136,16 @@ class Meters:
 
     def snapshot(self) -> PyTree:
         names = ("env_steps", "trained_steps", "updates", "episodes")
-        return {name: getattr(self, name) for name in names} | {"items": dict(self.items)}
+        finished = np.array(self.finished, np.float64).reshape(-1, 3)  # not told yet: the next Progress does
+        return {name: getattr(self, name) for name in names} | {"items": dict(self.items), "finished": finished}
 
     @staticmethod
     def continued(snapshot: PyTree | None) -> Meters:
         """Meters that go on counting where the snapshot stopped."""
-        return Meters(**snapshot["meters"]) if snapshot else Meters()
+        if snapshot is None:
+            return Meters()
+        finished = [Episode(int(env), float(total), int(length)) for env, total, length in snapshot["meters"]["finished"]]
+        return Meters(**snapshot["meters"] | {"finished": finished, "items": dict(snapshot["meters"]["items"])})
 
 
 class Crew:
@@ -188,9 +195,6 @@ class Crew:
             "meters": meters.snapshot(),
             "queue": queue.snapshot(),
         }
-
-    def close(self) -> None:
-        self.job.runtime.close()
 
 
 def loop_edges(agent: Agent, spec: Spec, *, envs_per_collector: int, parts: int, when_full: str) -> tuple[Edge, ...]:

@@ -46,12 +46,12 @@ class Sync:
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         each = envs_each(self.num_envs, self.collectors, self.groups)
         meters = Meters.continued(snapshot)
-        crew = Crew(
-            job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
-            parts=self.collectors, snapshot=snapshot,
-        )  # fmt: skip
-        queue = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount)
         try:
+            crew = Crew(
+                job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
+                parts=self.collectors, snapshot=snapshot,
+            )  # fmt: skip
+            queue = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount)
             while True:
                 parts = [part for _ in crew.collectors if (part := queue.claim())]  # the whole batch is free
                 rollouts = [c.call("collect", part.rollout) for c, part in zip(crew.collectors, parts)]
@@ -70,4 +70,4 @@ class Sync:
                 crew.publish(learned.result(), meters)
                 yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, queue))
         finally:
-            crew.close()
+            job.runtime.close()

@@ -17,9 +17,10 @@ import numpy as np
 
 from rookery import ops, spaces
 from rookery.data import arrays
-from rookery.trees import ArraySpec
-from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec, TimeStep
+from rookery.trees import tree_map
+from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
+from rookery.workers.shapes import rollout_specs
 
 INCARNATIONS = 1 << 20  # stream = slot * INCARNATIONS + incarnation
 
@@ -76,7 +77,7 @@ class Collector:
                 self._steps[:] = 0
             entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))
             whole = self._pool.reset(int(entropy.generate_state(1)[0] >> 1))
-        self._current = [_columns(whole, part) for part in self._pool.groups]
+        self._current = [jax.tree.map(lambda x, p=part: x[p], whole) for part in self._pool.groups]
 
     def publish(self, params: PyTree, version: int) -> None:
         """Newest wins; an older version than the one held is ignored."""
@@ -191,7 +192,7 @@ class Collector:
         self._steps, self._streams = np.array(snapshot["steps"]), np.array(snapshot["streams"])
         if snapshot["pool"] is not None:
             self._returns, self._previous_reward = np.array(snapshot["returns"]), np.array(snapshot["previous_reward"])
-            arrays.tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
+            tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
 
     def close(self) -> None:
         self._pool.close()
@@ -211,35 +212,3 @@ class _Rows:
     def write(leaves: list[np.ndarray], t: int, tree: PyTree) -> None:
         for to, source in zip(leaves, jax.tree.leaves(tree)):
             to[t] = source
-
-
-def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
-    """Shapes and dtypes of a rollout of `num_envs` columns."""
-    T, B, needs = agent.needs.rollout_length, num_envs, agent.needs
-    seen = spaces.with_previous(spec) if needs.previous else spec
-    observation = spaces.zeros(seen.observation, (B,))
-    params = jax.eval_shape(agent.init, ops.random.key(0)).params
-    memory = jax.eval_shape(lambda: agent.memory(B))
-    explore = agent.explore(np.arange(B), B, 0)
-    decision = jax.eval_shape(agent.act, params, observation, memory, ops.random.key(0), explore)
-    rows = lambda tree, length: jax.tree.map(lambda x: ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
-    scalar = lambda dtype: ArraySpec((T, B), np.dtype(dtype))
-    extras = rows(decision.extras, T)
-    if needs.return_discount is not None:
-        extras = extras | {"discounted_return": scalar(np.float32)}
-    return Rollout(
-        observation=rows(observation, T + 1),
-        action=rows(decision.action, T),
-        reward=scalar(np.float32),
-        discount=scalar(np.float32),
-        valid=scalar(np.float32),
-        extras=extras,
-        memory=jax.tree.map(lambda x: ArraySpec(x.shape, np.dtype(x.dtype)), memory),
-        version=scalar(np.int32),
-        stream=ArraySpec((B,), np.dtype(np.int64)),
-        step=ArraySpec((B,), np.dtype(np.int64)),
-    )
-
-
-def _columns(whole: TimeStep, part: slice) -> TimeStep:
-    return jax.tree.map(lambda x: x[part], whole)

@@ -15,7 +15,8 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
+from rookery.types import BATCH_MAJOR, Agent, Array, Batch, PyTree, Report, Rollout, TrainState
+from rookery.workers.flat import from_flat, path_name, to_flat
 
 
 class NonFinite(ArithmeticError):
@@ -103,10 +104,10 @@ class Learner:
         for path, leaf in jax.tree_util.tree_leaves_with_path(batch.rollout):
             if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                 where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
-                column = where[0 if _name(path).split("/")[0] in arrays.BATCH_MAJOR else 1]
+                column = where[0 if path_name(path).split("/")[0] in BATCH_MAJOR else 1]
                 stream = batch.rollout.stream[column]
                 return (
-                    f"{update}: the data's {_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "
+                    f"{update}: the data's {path_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "
                     "The environment or the policy made it."
                 )
         bad = [name for name, value in report.items() if not np.isfinite(value)]
@@ -116,7 +117,7 @@ class Learner:
                 "Try a lower learning rate or a smaller max_gradient_norm."
             )
         leaves = jax.tree_util.tree_leaves_with_path(self._state.params)
-        names = [_name(path) for (path, _), ok in zip(leaves, finite[1:]) if not ok]
+        names = [path_name(path) for (path, _), ok in zip(leaves, finite[1:]) if not ok]
         return f"{update}: parameters {', '.join(names)} would have become non-finite. Try a lower learning rate."
 
     def snapshot(self) -> PyTree:
@@ -137,30 +138,3 @@ def _lag(batch: Batch, version: int) -> tuple[float, int]:
         return 0.0, 0
     lag = version - batch.rollout.version[valid]
     return float(lag.mean()), int(lag.max())
-
-
-def _name(path: tuple) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def to_flat(tree: PyTree) -> dict[str, np.ndarray]:
-    """A tree as path -> array: readable without the classes that it was made of."""
-    return {_name(path): np.array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def from_flat(like: PyTree, flat: dict[str, np.ndarray]) -> PyTree:
-    """The inverse of `to_flat`, shaped like `like`; says what differs where it cannot be."""
-    wanted = jax.tree_util.tree_leaves_with_path(like)
-    names = {_name(path): leaf for path, leaf in wanted}
-    problems = [f"{name} is missing" for name in names if name not in flat]
-    problems += [f"{name} is not part of this agent" for name in flat if name not in names]
-    problems += [
-        f"{name} has shape {flat[name].shape}, this agent's has {leaf.shape}"
-        for name, leaf in names.items()
-        if name in flat and tuple(flat[name].shape) != tuple(leaf.shape)
-    ]
-    if problems:
-        raise ValueError("the checkpoint was made by another agent: " + "; ".join(problems[:8]))
-    return jax.tree.unflatten(
-        jax.tree.structure(like), [jnp.array(flat[_name(path)], dtype=leaf.dtype) for path, leaf in wanted]
-    )

@@ -156,11 +156,11 @@ def test_memory_counts_what_is_left_behind():
     watch = memory.Watch(samples=[(0.0, 500.0), (60.0, 500.0), (120.0, 500.0), closing], threads=9)
     options = memory.parse(["--minutes", "2"])
     clean = {"processes": 0, "ports": [], "shared_memory": []}
-    found = memory.summarise(options, NOW, "c", watch, clean, finished(120.0, env_steps=10))
+    found = memory.summarise(options, NOW, "c", watch, clean, finished(120.0, env_steps=10), [])
     assert found.rows[0]["MB_per_minute"] == 0.0 and all(v.met for v in found.verdicts)
     dirty = clean | {"shared_memory": ["psm_1"]}
-    found = memory.summarise(options, NOW, "c", watch, dirty, finished(120.0, env_steps=10))
-    assert found.rows[0]["left_behind"] == 1 and not found.verdicts[1].met
+    found = memory.summarise(options, NOW, "c", watch, dirty, finished(120.0, env_steps=10), [])
+    assert found.rows[0]["left_behind"] == 1 and not found.verdicts[-1].met
 
 
 # ------------------------------------------------------------------------------------------------------- learning

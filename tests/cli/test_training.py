@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import SMALL
+from command_line import SMALL
 
 from rookery.run import config, options
 from rookery.run.trainer import Trainer

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.data import arrays
-from rookery.types import Rollout
+from rookery.trees import ArraySpec, tree_leaves, tree_map
+from rookery.types import BATCH_MAJOR, Rollout
 
 
 class Pair(NamedTuple):
@@ -20,8 +21,8 @@ class Pair(NamedTuple):
     right: Any
 
 
-def spec(*shape: int, dtype: Any = np.float32) -> arrays.ArraySpec:
-    return arrays.ArraySpec(shape, np.dtype(dtype))
+def spec(*shape: int, dtype: Any = np.float32) -> ArraySpec:
+    return ArraySpec(shape, np.dtype(dtype))
 
 
 def rollout_specs(T: int = 3, B: int = 2) -> Rollout:
@@ -42,7 +43,7 @@ def rollout_specs(T: int = 3, B: int = 2) -> Rollout:
 
 def by_field(rollout: Rollout) -> Iterator[tuple[str, Any]]:
     for name, field in rollout._asdict().items():
-        for leaf in arrays.tree_leaves(field):
+        for leaf in tree_leaves(field):
             yield name, leaf
 
 
@@ -75,7 +76,7 @@ def test_writing_into_columns_writes_into_those_of_the_whole_and_no_others() -> 
             assert 2 in leaf.shape[:2]
             leaf[:] = i + 1
     for name, leaf in by_field(whole):
-        columns = leaf if name in arrays.BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
+        columns = leaf if name in BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
         for column in range(6):
             assert (columns[column] == column // 2 + 1).all(), name
 
@@ -116,7 +117,7 @@ trees = st.recursive(
 @settings(deadline=None, max_examples=150)
 @given(trees)
 def test_trees_are_walked_in_the_order_of_jax(tree: Any) -> None:
-    assert arrays.tree_leaves(tree) == jax.tree.leaves(tree)
-    doubled = arrays.tree_map(lambda x, y: x + y, tree, tree)
+    assert tree_leaves(tree) == jax.tree.leaves(tree)
+    doubled = tree_map(lambda x, y: x + y, tree, tree)
     assert jax.tree.structure(doubled) == jax.tree.structure(tree)
     assert jax.tree.leaves(doubled) == [2 * x for x in jax.tree.leaves(tree)]

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.data import arrays
 from rookery.data.queue import Part, Queue, Taken
-from rookery.types import Rollout
+from rookery.trees import ArraySpec, tree_leaves
+from rookery.types import BATCH_MAJOR, Rollout
 
 T, B, GAMMA = 2, 3, 0.5
 
 
 def specs() -> Rollout:
-    f = lambda *shape: arrays.ArraySpec(shape, np.dtype(np.float32))
-    i = lambda *shape: arrays.ArraySpec(shape, np.dtype(np.int64))
+    f = lambda *shape: ArraySpec(shape, np.dtype(np.float32))
+    i = lambda *shape: ArraySpec(shape, np.dtype(np.int64))
     return Rollout(
         observation={"a": f(T + 1, B, 2)}, action=i(T, B), reward=f(T, B), discount=f(T, B), valid=f(T, B),
         extras={}, memory=(f(B, 4),), version=i(T, B), stream=i(B), step=i(B),
@@ -28,7 +28,7 @@ def specs() -> Rollout:
 
 def fill(part: Part, item: int) -> None:
     """Writes what a collector would: every leaf, none left over from before."""
-    for leaf in arrays.tree_leaves(part.rollout):
+    for leaf in tree_leaves(part.rollout):
         leaf[:] = item
     part.rollout.discount[:] = 1.0
 
@@ -38,8 +38,8 @@ def items_of(rollout: Rollout, width: int = B) -> list[int]:
     found = [int(x) for x in rollout.stream[::width]]
     expected = np.repeat(found, width)
     for name, field in rollout._asdict().items():
-        for leaf in arrays.tree_leaves(field):
-            columns = leaf if name in arrays.BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
+        for leaf in tree_leaves(field):
+            columns = leaf if name in BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
             if name != "discount":
                 assert (columns.reshape(len(expected), -1) == expected[:, None]).all(), name
     return found
@@ -56,6 +56,8 @@ class Machine:
         self.full: list[int] = []  # slots, in the order in which they became full
         self.learning: dict[int, tuple[Taken, list[np.ndarray]]] = {}
         self.next_item, self.done = 1, []  # type: int, list[int]
+        self.open: dict[int, list[int]] = {}  # oldest first -> slots that were in use when it opened + times overtaken
+        self.takes, self.releases, self.released_before = 0, 0, {}  # type: int, int, dict[int, int]
 
     def claim(self) -> None:
         part = self.queue.claim()
@@ -67,6 +69,12 @@ class Machine:
         assert part is not None, "a free place was not handed out"
         assert (part.slot, part.place) not in used, "a place was handed out twice"
         self.writing[part.slot, part.place] = part
+        if part.slot not in self.open:
+            self.open[part.slot] = [len(self.open) + len(self.learning)]
+            self.released_before[part.slot] = self.releases
+
+    def older(self, slot: int) -> list[int]:
+        return list(self.open)[: list(self.open).index(slot)]
 
     def commit(self, rng: random.Random) -> None:
         if self.writing:
@@ -90,24 +98,33 @@ class Machine:
 
     def take(self) -> None:
         taken = self.queue.take()
-        if not self.full:
+        allowed = [slot for slot in self.full if all(self.open[older][0] < self.slots for older in self.older(slot))]
+        if not allowed:
             assert taken is None
             return
-        assert taken is not None and taken.slot == self.full.pop(0), "not in the order of fullness"
+        assert taken is not None and taken.slot == allowed[0], "not in the order of fullness"
+        for older in self.older(taken.slot):
+            self.open[older][0] += 1
+        lag = self.takes - self.released_before[taken.slot]
+        assert lag <= self.slots, "updates between the oldest parameters that can have acted and this one"
+        self.takes += 1
+        self.full.remove(taken.slot)
+        del self.open[taken.slot]
         places = self.committed.pop(taken.slot)
         assert items_of(taken.batch.rollout) == [places[p] for p in range(self.parts)]
         assert (taken.batch.rollout.discount == GAMMA).all()
         assert taken.batch.weight.shape == taken.batch.key.shape == (self.parts * B,) and (taken.batch.weight == 1).all()
         self.done += places.values()
-        self.learning[taken.slot] = taken, [np.copy(x) for x in arrays.tree_leaves(taken.batch)]
+        self.learning[taken.slot] = taken, [np.copy(x) for x in tree_leaves(taken.batch)]
 
     def release(self, rng: random.Random) -> None:
         if self.learning:
             slot = rng.choice(sorted(self.learning))
             taken, before = self.learning.pop(slot)
-            for old, now in zip(before, arrays.tree_leaves(taken.batch)):
+            for old, now in zip(before, tree_leaves(taken.batch)):
                 assert np.array_equal(old, now), "a batch changed while it was learned from"
             self.queue.release(slot)
+            self.releases += 1
 
     def check(self) -> None:
         assert self.queue.num_full == len(self.full) and self.queue.num_claimed == len(self.writing)
@@ -141,6 +158,27 @@ def test_a_slot_that_is_learned_from_cannot_be_claimed_until_it_is_released() ->
     assert taken is not None and queue.claim() is None, "being learned from"
     queue.release(taken.slot)
     assert queue.claim() is not None
+
+
+def test_a_slow_writer_is_overtaken_until_its_data_would_be_too_old_and_then_waited_for() -> None:
+    queue = Queue(specs(), parts=1, slots=3, discount=GAMMA)
+    late = queue.claim()
+    assert late is not None
+    overtaken = 0
+    while True:
+        quick = queue.claim()
+        if quick is None:
+            break
+        fill(quick, 1)
+        queue.commit(quick)
+        if taken := queue.take():
+            overtaken += 1
+            queue.release(taken.slot)
+    assert overtaken == 3 and queue.num_full == 2, "the others are full and wait"
+    fill(late, 2)
+    queue.commit(late)
+    order = [taken.slot for _ in range(3) if (taken := queue.take())]
+    assert order[0] == late.slot and len(order) == 3
 
 
 def test_a_part_cannot_be_committed_twice_nor_a_slot_released_twice() -> None:
@@ -197,6 +235,34 @@ def test_a_snapshot_holds_what_waits_for_the_rest_of_its_batch(committed: int) -
         assert (taken.batch.rollout.discount == GAMMA).all(), "once, not before and after the restart"
 
 
+def test_a_batch_that_was_overtaken_before_a_restart_is_not_made_to_wait_as_long_again() -> None:
+    queue, again = (Queue(specs(), parts=2, slots=2, discount=GAMMA) for _ in range(2))
+    first, second = queue.claim(), queue.claim()
+    early = queue.claim()
+    assert first and second and early
+    for part in (early, first, second):
+        fill(part, 1)
+        queue.commit(part)
+    taken = queue.take()
+    assert taken is not None
+    queue.release(taken.slot)  # one update since `early` was begun
+    again.restore(_through_a_checkpoint(queue.snapshot()))
+    held, *others = [again.claim() for _ in range(3)]
+    assert held is not None
+    overtaken = 0
+    for _ in range(3):
+        for part in others:
+            assert part is not None
+            again.commit(part)
+        taken = again.take()
+        if taken is None:
+            break
+        overtaken += 1
+        again.release(taken.slot)
+        others = [again.claim(), again.claim()]
+    assert overtaken == 1
+
+
 def test_a_snapshot_is_a_copy() -> None:
     queue = Queue(specs(), parts=2, slots=1, discount=GAMMA)
     part = queue.claim()
@@ -204,7 +270,7 @@ def test_a_snapshot_is_a_copy() -> None:
     fill(part, 5)
     queue.commit(part)
     saved = queue.snapshot()
-    for leaf in arrays.tree_leaves(part.rollout):
+    for leaf in tree_leaves(part.rollout):
         leaf[:] = 6
     other = Queue(specs(), parts=1, slots=1, discount=GAMMA)
     other.restore(saved)
@@ -223,7 +289,7 @@ def test_a_snapshot_is_refused_while_something_is_under_way() -> None:
     with pytest.raises(AssertionError, match="drain"):
         queue.snapshot()
     queue.release(part.slot)
-    assert arrays.tree_leaves(queue.snapshot()) == []
+    assert queue.snapshot()["parts"] == []
 
 
 def _through_a_checkpoint(tree: Any) -> Any:

@@ -13,7 +13,9 @@ MACHINE = {"cores": 8, "collectors": 2, "num_envs": 32, "overlaps": True}
 CASES = {
     "learner busy": ({"learner_idle": 0.03, "phases": {"env": 0.6, "learn": 0.3}}, {}, ["learner is the limit", "97%"]),
     "learner, sync": ({"phases": {"learn": 0.7, "env": 0.2}}, {"overlaps": False}, ["learner is the limit", "70%"]),
-    "env, cores left": ({"learner_idle": 0.5, "phases": {"env": 0.6}}, {}, ["Stepping", "90% of the collectors", "--collectors 8"]),
+    "env, cores left": (
+        {"learner_idle": 0.5, "phases": {"env": 0.6}}, {}, ["Stepping", "90% of the collectors", "--collectors 8"]
+    ),
     "env, no core left": (
         {"learner_idle": 0.5, "phases": {"env": 0.6}}, {"collectors": 8}, ["Stepping", "68%", "more than 8 cores"]
     ),
@@ -79,3 +81,12 @@ def test_the_summary_of_a_failure_gives_the_reason_and_promises_no_policy_that_i
     changes = {"status": "stopped", "seconds": 95.0, "episodes": 40, "checkpoint": "/elsewhere/x"}
     stopped = summary(dataclasses.replace(OUTCOME, **changes))
     assert stopped.startswith("Stopped after 1:35 min") and "last 40 training" in stopped and "/elsewhere/x" in stopped
+
+
+def test_the_commands_to_type_next_do_what_they_say_where_they_are_typed():
+    spent = summary(dataclasses.replace(OUTCOME, total_steps=200_000))
+    assert "rookery resume impala-1 --total-steps 400000" in spent, "there is nothing left of its budget"
+    reached = summary(dataclasses.replace(OUTCOME, total_steps=1_000_000))
+    assert reached.endswith("rookery resume impala-1")
+    elsewhere = summary(dataclasses.replace(OUTCOME, path="my runs/impala-1"))
+    assert "rookery eval 'my runs/impala-1'" in elsewhere and "rookery resume 'my runs/impala-1'" in elsewhere

@@ -13,6 +13,7 @@ import numpy as np
 
 from rookery.data import arrays
 from rookery.envs.pool import split
+from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Decision, Episode, Learned, Needs, PyTree, Rollout, Spec, TimeStep, TrainState
 from rookery.workers.collector import Collected, Collector
 
@@ -213,7 +214,7 @@ def collect(worker: Collector, rollouts: int) -> list[Collected]:
 
 def dirty(specs: Rollout) -> Rollout:
     rollout = arrays.allocate(specs)
-    for leaf in arrays.tree_leaves(rollout):
+    for leaf in tree_leaves(rollout):
         leaf[:] = 99
     return rollout
 

@@ -16,8 +16,9 @@ from rookery.data import arrays
 from rookery.data.queue import Queue
 from rookery.networks import NetworkConfig
 from rookery.types import Agent, Array, Batch, Learned, TrainState
-from rookery.workers.collector import Collector, rollout_specs
+from rookery.workers.collector import Collector
 from rookery.workers.learner import Learner
+from rookery.workers.shapes import rollout_specs
 
 B, T, SIZE = 4, 3, 300_000
 
@@ -36,10 +37,8 @@ def refill(rollout: Any, value: float) -> None:
 
 def slow_sum(state: TrainState, batch: Batch, key: Array) -> Learned:
     """Starts with work that does not need the batch, so that the batch is read late."""
-    x = jnp.full((160, 160), 1e-3) * (1.0 + state.params["sum"] * 0.0)
-    for _ in range(30):
-        x = jnp.tanh(x @ x + 1.0)
-    late = x.min() * 0.0
+    start = jnp.full((8, 8), 1e-3) + batch.weight[0] * 0.0  # unknown to the compiler, which would do the work itself
+    late = jax.lax.fori_loop(0, 4000, lambda _, x: jnp.tanh(x @ x + 1.0), start).min() * 0.0
     seen = batch.rollout.observation
     report = {"low": seen.min() + late, "high": seen.max() + late}
     params = {"offset": state.params["offset"] + 1, "sum": state.params["sum"] + report["high"]}
@@ -90,7 +89,11 @@ def test_slots_of_the_queue_are_what_the_learner_reads() -> None:
 def agents() -> list[Agent]:
     small = NetworkConfig(hidden=(4,), core="lstm", core_size=4)
     ppo = PPO(rollout_length=T, epochs=2, minibatches=2, network=NetworkConfig(hidden=(4,)), normalise_observations=True)
-    return [counting_agent(T), APPO(rollout_length=T, network=small, target_period=1).build(SPEC), ppo.build(SPEC)]
+    return [
+        counting_agent(T),
+        APPO(rollout_length=T, network=small, variant="target-policy", target_period=1).build(SPEC),
+        ppo.build(SPEC),
+    ]
 
 
 @pytest.mark.parametrize("agent", agents(), ids=["counting", "appo-target", "ppo-normalised"])

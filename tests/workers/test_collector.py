@@ -9,8 +9,10 @@ import pytest
 from engine_fakes import SPEC, ScriptedPool, Slot, collect, counting_agent, dirty, params, play, same, shown
 
 from rookery.data import arrays
-from rookery.types import Agent, Rollout
-from rookery.workers.collector import INCARNATIONS, Collector, rollout_specs
+from rookery.trees import tree_leaves
+from rookery.types import BATCH_MAJOR, Agent, Rollout
+from rookery.workers.collector import INCARNATIONS, Collector
+from rookery.workers.shapes import rollout_specs
 
 B, T = 4, 3
 AGENT = counting_agent(T, return_discount=0.5)
@@ -168,8 +170,8 @@ def test_a_rollout_is_written_where_the_caller_says_and_nowhere_else() -> None:
     worker = collector(groups=2)
     answer = worker.collect(arrays.columns(whole, slice(B, 2 * B)))
     for name, field in whole._asdict().items():
-        for leaf in arrays.tree_leaves(field):
-            columns = leaf if name in arrays.BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
+        for leaf in tree_leaves(field):
+            columns = leaf if name in BATCH_MAJOR else np.moveaxis(leaf, 1, 0)
             assert (columns[:B] == 99).all() and (columns[2 * B :] == 99).all(), name
     same(answer.rollout, collector(groups=2).collect().rollout)
 

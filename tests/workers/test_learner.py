@@ -15,9 +15,12 @@ from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.data import arrays
 from rookery.networks import NetworkConfig
+from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Learned, Rollout, TrainState
-from rookery.workers.collector import Collector, rollout_specs
-from rookery.workers.learner import Learner, NonFinite, Update, from_flat, to_flat
+from rookery.workers.collector import Collector
+from rookery.workers.flat import from_flat, to_flat
+from rookery.workers.learner import Learner, NonFinite, Update
+from rookery.workers.shapes import rollout_specs
 
 B, T = 4, 3
 SMALL = NetworkConfig(hidden=(4,))
@@ -44,7 +47,7 @@ def batch_of(agent: Agent, *, seed: int = 0, **fields: Any) -> Batch:
     """A batch as the queue gives it; `fields` replace those of the rollout."""
     rollout = arrays.allocate(rollout_specs(agent, SPEC, B))
     rng = np.random.default_rng(seed)
-    for leaf in arrays.tree_leaves(rollout):
+    for leaf in tree_leaves(rollout):
         leaf[...] = rng.normal(size=leaf.shape) if leaf.dtype.kind == "f" else 0
     rollout = rollout._replace(**fields)
     rollout.valid[:], rollout.discount[:], rollout.stream[:] = 1.0, 0.9, 100 + np.arange(B)
@@ -161,6 +164,23 @@ def test_columns_of_64_bits_stay_on_the_host() -> None:
     assert seen == [((), (), ())]
 
 
+def test_learning_is_traced_once_and_warming_up_changes_nothing() -> None:
+    traces: list[int] = []
+
+    def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
+        traces.append(1)
+        return explosive(state, batch, key)
+
+    agent = counting_agent(T, learn=learn)
+    learner, cold = Learner(agent, seed=0), Learner(FRAGILE, seed=0)
+    before = state_bytes(learner)
+    learner.warm_up(rollout_specs(agent, SPEC, B))
+    assert state_bytes(learner) == before and learner.version == 0
+    for i in range(3):
+        assert learner.learn(batch_of(agent, seed=i)).report == cold.learn(batch_of(agent, seed=i)).report
+    assert len(traces) == 1 and state_bytes(learner) == state_bytes(cold)
+
+
 def test_every_update_draws_numbers_of_its_own() -> None:
     def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
         return Learned(state, {"drawn": jax.random.uniform(key)}, None)
@@ -174,7 +194,9 @@ def test_every_update_draws_numbers_of_its_own() -> None:
 # ------------------------------------------------------------------------------------------------------- resume
 
 
-@pytest.mark.parametrize("algorithm", [PPO(rollout_length=T, network=SMALL, epochs=2, minibatches=2), APPO(rollout_length=T, network=SMALL)])
+@pytest.mark.parametrize(
+    "algorithm", [PPO(rollout_length=T, network=SMALL, epochs=2, minibatches=2), APPO(rollout_length=T, network=SMALL)]
+)
 def test_a_learner_that_is_saved_and_restored_goes_on_bit_for_bit(algorithm: Any) -> None:
     agent = algorithm.build(SPEC, num_updates=10)
     learner, batch = Learner(agent, seed=2), played(agent)

@@ -1,0 +1,69 @@
+"""A network of your own as a pair of functions: `init(key, observation)` and `apply(params, observation) -> [B, F]`.
+
+    python examples/custom_network.py
+
+The pair replaces the encoder; Rookery puts the memory (if any) and the heads for policy and value behind it, and the
+parameters travel, are saved and are restored like any others. One is written in plain JAX, one is a flax module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+import rookery
+
+FREQUENCIES, FEATURES = 8, 64
+
+
+def init(key: jax.Array, observation: jax.Array) -> dict[str, jax.Array]:
+    """observation: one example, [1, D]. The parameters may be any tree of arrays."""
+    inside, outside = jax.random.split(key)
+    D = observation.shape[-1]
+    return {
+        "frequency": 0.5 * jax.random.normal(inside, (D, FREQUENCIES * D)),
+        "weight": jax.random.normal(outside, (2 * FREQUENCIES * D + D, FEATURES)) / jnp.sqrt(2 * FREQUENCIES * D + D),
+        "bias": jnp.zeros(FEATURES),
+    }
+
+
+def apply(params: dict[str, jax.Array], observation: jax.Array) -> jax.Array:
+    """Learned Fourier features: [B, D] -> [B, FEATURES]. Called inside the compiled step and inside the loss."""
+    phase = observation @ params["frequency"]
+    waves = jnp.concatenate([observation, jnp.sin(phase), jnp.cos(phase)], axis=-1)
+    return jnp.tanh(waves @ params["weight"] + params["bias"])
+
+
+class Residual(nn.Module):
+    """The same job as a flax module: a pre-activation residual MLP."""
+
+    width: int = 64
+
+    @nn.compact
+    def __call__(self, observation: Any) -> jax.Array:
+        x = nn.Dense(self.width)(observation)
+        for _ in range(2):
+            x = x + nn.Dense(self.width)(nn.silu(nn.LayerNorm()(x)))
+        return x
+
+
+def main(system: str = "ppo", total_steps: int = 16_000, runs: str = "runs") -> dict[str, rookery.Result]:
+    module = Residual()
+    torsos = {"fourier": (init, apply), "residual": (module.init, module.apply)}
+    results = {}
+    for name, torso in torsos.items():
+        results[name] = rookery.train(
+            system, env="CartPole-v1", torso=torso, total_steps=total_steps, num_envs=16, learning_rate=2e-3, runs=runs
+        )
+        m = results[name].metrics
+        print(f"{name}: {m['parameters']:,} parameters, return {m['return_mean']:.0f} after {m['env_steps']:,} steps")
+        again = rookery.load(results[name].run, torso=torso)  # code is in no file: the pair is passed again
+        assert again(jnp.zeros(4))[0] == results[name].policy(jnp.zeros(4))[0]
+    return results
+
+
+if __name__ == "__main__":
+    main()
