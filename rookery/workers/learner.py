@@ -61,7 +61,7 @@ class Learner:
         rollout = arrays.allocate(specs)
         batch = Batch(rollout, np.ones(rollout.reward.shape[1], np.float32), ())
         copied = jax.tree.map(jnp.copy, tuple(self._state))
-        jax.block_until_ready(self._learn(*copied, device_part(batch), np.uint32(0)))
+        jax.block_until_ready(self._learn(*copied, device_part(batch), self._key, np.uint32(0)))
         self._ended = time.perf_counter()
 
     def learn(self, batch: Batch) -> Update:
@@ -70,7 +70,7 @@ class Learner:
         params, slow, optimizer, updates = self._state
         counter = np.uint32(self.version + 1)
         seen = device_part(batch)
-        self._state, report, priorities, finite = self._learn(params, slow, optimizer, updates, seen, counter)
+        self._state, report, priorities, finite = self._learn(params, slow, optimizer, updates, seen, self._key, counter)
         lag_mean, lag_max = _lag(batch, self.version)
         trained = int(batch.rollout.valid.sum())
         finite = np.asarray(finite)  # waits for the update
@@ -85,11 +85,14 @@ class Learner:
         )
 
     def _guarded(
-        self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, counter: Array
+        self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array
     ) -> tuple[TrainState, Report, Array | None, Array]:
-        """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params]."""
+        """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params].
+
+        The key is an argument: as a constant of the program it would make each seed compile anew.
+        """
         state = TrainState(params, slow, optimizer, updates)
-        learned = self._agent.learn(state, batch, jax.random.fold_in(self._key, counter))
+        learned = self._agent.learn(state, batch, jax.random.fold_in(key, counter))
         finite = jnp.stack(
             [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
             + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
