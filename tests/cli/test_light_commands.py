@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
 import resource
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 PROBE = """
 import sys
+from pathlib import Path
 from rookery import cli
 try:
     cli.main(sys.argv[1:])
@@ -81,3 +85,14 @@ def test_show_prints_the_figure_with_counts_and_bytes(rookery, system, word):
 
 def _env():
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "100"}
+
+
+def test_the_commands_of_the_readme_are_understood():
+    from rookery import cli
+
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    typed = [shlex.split(line, comments=True) for line in re.findall(r"(?:^|&& )(rookery (?:train|show) .*)$", text, re.M)]
+    assert len(typed) >= 3
+    for words in typed:
+        config, _ = cli.parse_system(words[1], words[2:], env_default="CartPole-v1")
+        assert config.system == words[2]
