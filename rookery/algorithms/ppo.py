@@ -24,6 +24,7 @@ from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.networks import NetworkConfig
+from rookery.networks.convolution import inside_loop
 from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
@@ -107,9 +108,10 @@ def update(
     def minibatch(carry: tuple, index: Array) -> tuple[tuple, Report]:
         network, opt_state = carry
         piece = Sequences(*(take(part, index, axis=0 if name == "memory" else 1) for name, part in data._asdict().items()))
-        grads, report = jax.grad(
-            lambda net: loss(params | {"network": net}, piece, model=model, config=config), has_aux=True
-        )(network)
+        with inside_loop():
+            grads, report = jax.grad(
+                lambda net: loss(params | {"network": net}, piece, model=model, config=config), has_aux=True
+            )(network)
         grads, norms = ops.clip_by_global_norm(grads, config.max_gradient_norm)
         step, opt_state = optimizer.update(grads, opt_state, network)
         return (optax.apply_updates(network, step), opt_state), report | {"gradient_norm": norms.total}

@@ -61,12 +61,12 @@ def first_order(
     )  # fmt: skip
 
 
-def chunks_for(spec: Spec, batch: Batch, frames: int = 84) -> int:
-    """How many column chunks the gradient is accumulated over: on CPU, images go through the network about 84 frames
+def chunks_for(spec: Spec, batch: Batch, frames: int = 168, most: int = 4) -> int:
+    """How many column chunks the gradient is accumulated over: on CPU, images go through the network about 168 frames
     at a time, so that activations stay in the cache; vectors, and accelerators, take the whole batch at once."""
     rows, columns = batch.rollout.valid.shape
-    images = any(leaf.ndim >= 2 and leaf.size >= 36 * 36 for leaf in jax.tree.leaves(spaces.zeros(spec.observation, ())))
-    if not images or jax.default_backend() != "cpu":
+    leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
+    if not any(leaf.ndim >= 2 and leaf.size >= 36 * 36 for leaf in leaves) or jax.default_backend() != "cpu":
         return 1
-    fitting = [n for n in range(1, columns + 1) if columns % n == 0 and (rows + 1) * columns / n <= frames]
-    return min(fitting, default=columns)
+    divisors = [n for n in range(1, most + 1) if columns % n == 0]
+    return next((n for n in divisors if (rows + 1) * columns / n <= frames), divisors[-1])

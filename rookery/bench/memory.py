@@ -137,6 +137,9 @@ def summarise(
             Verdict.of("processes, ports and shared memory left behind", float(row["left_behind"]), at_most=0.0),
         ],
         notes=NOTES,
-        runs=[{"command": command, "samples": watch.samples, "left": left, "curve": points, "answer": done.answer | {"run": None}}],
+        runs=[
+            {"command": command, "samples": watch.samples, "left": left, "curve": points}
+            | {"answer": done.answer | {"run": None}}
+        ],
         failures=[f"{command}: {done.failure}"] if done.failure else [],
     )

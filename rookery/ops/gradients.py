@@ -47,8 +47,8 @@ def accumulate(
     of the chunks are averaged with the weights valid.sum(), which gives those of the whole rollout to rounding. What is
     no masked mean (a standard deviation, advantages normalised inside the loss) becomes the mean of the chunks' own.
 
-    Chunks bound the memory of the activations, and on a CPU the cache decides: a convolutional gradient of 256 samples
-    ran up to 4 times faster in scanned chunks of about 64.
+    Chunks bound the memory of the activations, and on a CPU the cache decides: a Nature network's gradient of 672 frames
+    took 0.62 ms a frame in 4 chunks and 0.74 in one.
     """
     if num_chunks == 1:
         return jax.grad(loss, has_aux=True)(params, rollout)
@@ -68,21 +68,17 @@ def accumulate(
 
     differentiate = jax.grad(weighted, has_aux=True)
 
-    def body(sums: tuple[PyTree, Report], start: Array) -> tuple[tuple[PyTree, Report], None]:
-        return jax.tree.map(jnp.add, sums, differentiate(params, columns(rollout, start, width))), None
-
-    # Slices are taken inside the loop: cutting all chunks first would copy (and transpose) the observations once more.
-    shapes = jax.eval_shape(differentiate, params, columns(rollout, 0, width))
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    (grads, report), _ = jax.lax.scan(body, zeros, jnp.arange(num_chunks, dtype=jnp.int32) * width)
-    return grads, report
+    # Straight-line code, not a loop: inside one, XLA's convolutions on CPU are 20 times slower. It costs compilation, so
+    # chunks are to be few.
+    chunks = [differentiate(params, columns(rollout, start, width)) for start in range(0, num_columns, width)]
+    return jax.tree.map(lambda *parts: sum(parts), *chunks)
 
 
-def columns(rollout: Rollout, start: int | Array, width: int) -> Rollout:
-    """Columns start .. start + width of every leaf of a rollout; `start` may be traced."""
+def columns(rollout: Rollout, start: int, width: int) -> Rollout:
+    """Columns start .. start + width of every leaf of a rollout."""
 
     def cut(field: str, tree: PyTree) -> PyTree:
         axis = 0 if field in BATCH_MAJOR else 1
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, width, axis), tree)
+        return jax.tree.map(lambda leaf: jax.lax.slice_in_dim(leaf, start, start + width, axis=axis), tree)
 
     return Rollout(**{field: cut(field, tree) for field, tree in rollout._asdict().items()})

@@ -140,7 +140,9 @@ class Trainer:
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
-        elif None not in (options.stop_eval_return, self.eval_return_mean) and self.eval_return_mean >= options.stop_eval_return:
+        elif options.stop_eval_return is not None and self.eval_return_mean is not None and (
+            self.eval_return_mean >= options.stop_eval_return
+        ):
             self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
             self.seconds_to_target = round(self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
