@@ -1,5 +1,7 @@
 """The products and the ordinary convolution are one function of one kernel."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from jax import lax
 
 from rookery.networks import convolution as module
-from rookery.networks.convolution import convolution, image_convolution, max_pool, space_to_depth
+from rookery.networks.convolution import convolution, image_convolution, inside_loop, max_pool, space_to_depth
 
 CASES = [  # height, width, in, out, kernel, stride, padding
     (84, 84, 4, 32, 8, 4, "VALID"),
@@ -47,9 +49,16 @@ def assert_same(ours, theirs):
         np.testing.assert_allclose(mine, reference, rtol=1e-4, atol=1e-4 * float(np.abs(reference).max()))
 
 
+@pytest.fixture(params=["straight", "loop"])
+def place(request):
+    """Both ways to compute a convolution on a CPU: in straight-line code, and as it is traced inside a loop."""
+    with inside_loop() if request.param == "loop" else nullcontext():
+        yield
+
+
 @pytest.mark.parametrize("height, width, channels, out, size, stride, padding", CASES)
-def test_products_equal_the_ordinary_convolution_in_values_and_gradients(
-    height, width, channels, out, size, stride, padding
+def test_either_way_equals_the_ordinary_convolution_in_values_and_gradients(
+    place, height, width, channels, out, size, stride, padding
 ):
     x = normal(3, height, width, channels)
     kernel = normal(size, size, channels, out, seed=1)
@@ -59,7 +68,7 @@ def test_products_equal_the_ordinary_convolution_in_values_and_gradients(
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7, 63, 64])
-def test_the_gradient_of_the_kernel_is_right_for_any_batch_size(batch):
+def test_the_gradient_of_the_kernel_is_right_for_any_batch_size(place, batch):
     x = normal(batch, 9, 9, 8)
     kernel = normal(3, 3, 8, 16, seed=1)
     ours = with_gradients(lambda x, k: convolution(x, k), x, kernel)
@@ -69,7 +78,7 @@ def test_the_gradient_of_the_kernel_is_right_for_any_batch_size(batch):
 
 @pytest.mark.parametrize("channels_first", [True, False])
 @pytest.mark.parametrize("side, size, stride, padding", [(84, 8, 4, "VALID"), (86, 8, 4, "VALID"), (24, 3, 1, "SAME")])
-def test_bytes_are_scaled_and_read_in_either_layout(channels_first, side, size, stride, padding):
+def test_bytes_are_scaled_and_read_in_either_layout(place, channels_first, side, size, stride, padding):
     image = np.random.default_rng(0).integers(0, 256, (2, side, side, 4), dtype=np.uint8)
     kernel = normal(size, size, 4, 8, seed=1)
     given = image.transpose(0, 3, 1, 2) if channels_first else image
@@ -113,3 +122,11 @@ def test_max_pool_takes_the_largest_of_each_window_and_sends_the_gradient_there(
     gradient = np.asarray(jax.jit(jax.grad(lambda x: max_pool(x).sum()))(x))
     assert float(gradient.sum()) == pytest.approx(pooled.size)
     assert not np.any(gradient[~np.isin(x, pooled)])
+
+
+def test_a_loop_is_traced_as_products_and_straight_code_as_a_convolution():
+    x, kernel = normal(2, 9, 9, 4), normal(3, 3, 4, 8)
+    straight = str(jax.make_jaxpr(convolution)(x, kernel))
+    with inside_loop():
+        looped = str(jax.make_jaxpr(lambda x, k: convolution(x, k))(x, kernel))
+    assert "conv_general_dilated" in straight and "conv_general_dilated" not in looped and "dot_general" in looped
