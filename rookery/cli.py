@@ -125,7 +125,7 @@ def resume(args: list[str]) -> int:
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
     """Trains until done, a signal or an error; whatever happens, the run says how it ended."""
     from rookery.run.ending import outcome, summary
-    from rookery.workers.learner import NonFinite
+    from rookery.workers.nonfinite import NonFinite
 
     received: list[int] = []
 

@@ -15,12 +15,9 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.types import BATCH_MAJOR, Agent, Array, Batch, PyTree, Report, Rollout, TrainState
-from rookery.workers.flat import from_flat, path_name, to_flat
-
-
-class NonFinite(ArithmeticError):
-    """A loss, a gradient or a parameter became NaN or infinite; the update was not applied."""
+from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
+from rookery.workers.flat import from_flat, to_flat
+from rookery.workers.nonfinite import NonFinite, culprit
 
 
 class Update(NamedTuple):
@@ -76,7 +73,7 @@ class Learner:
         finite = np.asarray(finite)  # waits for the update
         report = {name: float(value) for name, value in jax.device_get(report).items()}
         if not finite.all():
-            raise NonFinite(self._culprit(batch, report, finite))
+            raise NonFinite(culprit(self.version + 1, batch.rollout, report, finite, self._state.params))
         self.version += 1
         end = time.perf_counter()
         idle, self._ended = begin - self._ended, end
@@ -100,28 +97,6 @@ class Learner:
         keep = finite.all()
         state = jax.tree.map(lambda new, old: jnp.where(keep, new, old), learned.state, state)
         return state, learned.report, learned.priorities, finite
-
-    def _culprit(self, batch: Batch, report: dict[str, float], finite: np.ndarray) -> str:
-        """Names the first thing that is not finite, from the data to the parameters."""
-        update = f"update {self.version + 1} was not applied"
-        for path, leaf in jax.tree_util.tree_leaves_with_path(batch.rollout):
-            if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
-                where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
-                column = where[0 if path_name(path).split("/")[0] in BATCH_MAJOR else 1]
-                stream = batch.rollout.stream[column]
-                return (
-                    f"{update}: the data's {path_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "
-                    "The environment or the policy made it."
-                )
-        bad = [name for name, value in report.items() if not np.isfinite(value)]
-        if bad:
-            return (
-                f"{update}: {', '.join(bad)} became {report[bad[0]]} on finite data. "
-                "Try a lower learning rate or a smaller max_gradient_norm."
-            )
-        leaves = jax.tree_util.tree_leaves_with_path(self._state.params)
-        names = [path_name(path) for (path, _), ok in zip(leaves, finite[1:]) if not ok]
-        return f"{update}: parameters {', '.join(names)} would have become non-finite. Try a lower learning rate."
 
     def snapshot(self) -> PyTree:
         return {"state": to_flat(self._state), "version": self.version}

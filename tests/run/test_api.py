@@ -20,7 +20,7 @@ from rookery.networks import NetworkConfig
 from rookery.run import checkpoint
 from rookery.run.checkpoint import CheckpointError
 from rookery.run.config import ConfigError
-from rookery.workers.learner import NonFinite
+from rookery.workers.nonfinite import NonFinite
 from rookery.workers.policy import Policy
 
 SMALL = {"num_envs": 8, "rollout_length": 8, "network": {"hidden": (8,)}, "eval_episodes": 2}

@@ -19,7 +19,8 @@ from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Learned, Rollout, TrainState
 from rookery.workers.collector import Collector
 from rookery.workers.flat import from_flat, to_flat
-from rookery.workers.learner import Learner, NonFinite, Update
+from rookery.workers.learner import Learner, Update
+from rookery.workers.nonfinite import NonFinite
 from rookery.workers.shapes import rollout_specs
 
 B, T = 4, 3
