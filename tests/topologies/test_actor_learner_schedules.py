@@ -36,10 +36,10 @@ def drive(topology: Any, runtime: SimulatedRuntime, snapshot: Any = None) -> Ite
 
 
 def until(driver: Iterator[Progress], updates: int) -> Progress:
-    for progress in driver:
+    for _, progress in zip(range(5_000), driver):
         if progress.updates >= updates:
             return progress
-    raise AssertionError
+    raise AssertionError(f"{progress.updates} updates after 5,000 steps of the driver")
 
 
 def topology_of(collectors: int, **options: Any) -> ActorLearner:

@@ -33,7 +33,7 @@ class Composite(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         self.state = self.state + np.array([action[0] + 2 * action[1]["a"] - action[1]["b"], 1], np.float32)
-        return self.state, float(self.state[0]), False, bool(self.state[1] >= 4), {}
+        return self.state, float(self.state[0]), False, bool(self.state[1] >= 5), {}
 
     def get_state(self) -> Any:
         return self.state.copy()
