@@ -132,8 +132,9 @@ def test_half_a_line_of_a_killed_writer_is_cut_off_and_a_rewind_drops_later_rows
     assert not (tmp_path / "r/result.json").exists()
 
 
-def test_the_log_goes_to_a_file_until_the_run_is_closed(tmp_path):
+def test_the_log_goes_to_a_file_until_the_run_is_closed(tmp_path, monkeypatch):
     logger = logging.getLogger("rookery")
+    monkeypatch.setattr(logger, "propagate", False)  # pytest-xdist cannot send what pytest would capture of the odd line
     with make(tmp_path, "r") as run:
         run.attach_log()
         logger.getChild("somewhere").info("one \ud800 line")
