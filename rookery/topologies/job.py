@@ -202,7 +202,7 @@ def loop_edges(agent: Agent, spec: Spec, *, envs_per_collector: int, parts: int,
     specs: Rollout = rollout_specs(agent, spec, envs_per_collector)
     return (
         Edge("rollouts", "collector", "queue", arrays.nbytes(specs), when_full),
-        Edge("batches", "queue", "learner", arrays.nbytes(arrays.widen(specs, parts * envs_per_collector)), "waits in the queue"),
+        Edge("batches", "queue", "learner", arrays.nbytes(arrays.widen(specs, parts * envs_per_collector)), "stay queued"),
         Edge("parameters", "learner", "collector", parameter_bytes(agent), "newest wins"),
     )
 

@@ -83,11 +83,11 @@ def test_chunked_gradients_and_reports_equal_those_of_the_whole_rollout(rng, num
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), report, expected_report)
 
 
-def test_one_chunk_compiles_to_no_loop_and_several_to_one(rng):
+def test_chunks_compile_to_straight_line_code(rng):
+    """Inside a loop XLA's convolutions on CPU are slow."""
     rollout, params = make_rollout(rng), {"w": jnp.ones(7), "m": jnp.ones(3)}
     program = jax.make_jaxpr(lambda p, r, n: ops.accumulate(loss, p, r, n), static_argnums=2)
-    assert "scan" not in str(program(params, rollout, 1))
-    assert str(program(params, rollout, 4)).count("scan[") == 1
+    assert not any("scan[" in str(program(params, rollout, n)) or "while[" in str(program(params, rollout, n)) for n in (1, 4))
 
 
 def test_a_chunk_holds_the_same_columns_of_every_leaf(rng):

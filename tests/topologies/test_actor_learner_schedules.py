@@ -133,14 +133,14 @@ def test_the_learner_is_given_a_full_batch_before_the_driver_rests() -> None:
 
 def test_collectors_wait_when_the_queue_is_full_and_nothing_is_dropped() -> None:
     topology = topology_of(2, in_flight=2)
-    runtime = SimulatedRuntime(pace(learner=1000.0, collectors=(1.0,)))
+    runtime = SimulatedRuntime(pace(learner=100.0, collectors=(1.0,)))
     driver = drive(topology, runtime)
-    while runtime.clock < 900:
+    while runtime.clock < 90:
         progress = next(driver)
     made = progress.items["rollouts"]
     assert made == topology.max_lag(), "every slot is written, none is overwritten"
     assert all(not h.queue and h.running is None for name, h in runtime.handles.items() if name != "learner")
-    until(driver, 20)
+    until(driver, 15)
     runtime.ledger.check()
 
 
