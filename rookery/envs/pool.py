@@ -27,9 +27,10 @@ class EnvironmentFailed(RuntimeError):
     keep their step and the rebuilt one answers `first`. The broken episode is not counted.
     """
 
-    def __init__(self, message: str, env_id: int) -> None:
+    def __init__(self, message: str, env_id: int, lost: tuple[int, ...] = ()) -> None:
+        """lost: all the environments that are rebuilt with this one, because they lived in the same process."""
         super().__init__(message)
-        self.env_id = env_id
+        self.env_id, self.lost = env_id, lost or (env_id,)
 
 
 def split(num_envs: int, groups: int) -> tuple[slice, ...]:
@@ -154,7 +155,7 @@ class Tally:
         group = group_of(self._groups, env_id)
         self._work_off(group)
         count, b = self._counts[group], env_id - self._groups[group].start
-        count.total[b], count.began[b] = 0, count.row + 1
+        count.total[b], count.began[b] = 0, count.row[b] + 1
 
     def add(self, group: int, reward: Array, ended: Array) -> None:
         """One row [B] of every environment of the group."""
@@ -163,6 +164,17 @@ class Tally:
         count.noted += 1
         if count.noted == self.BLOCK:
             self._work_off(group)
+
+    def add_some(self, env_ids: Array, reward: Array, ended: Array) -> None:
+        """One row of some environments, whatever their groups."""
+        for env, gained, over in zip(env_ids.tolist(), reward.tolist(), ended.tolist()):
+            group = group_of(self._groups, env)
+            self._work_off(group)
+            count, b = self._counts[group], env - self._groups[group].start
+            count.total[b] += gained
+            count.row[b] += 1
+            if over:
+                self._end(count, env, b)
 
     def take(self) -> list[Episode]:
         """Those that ended since the last call, in the order of time (and of environments within a row)."""
@@ -178,7 +190,7 @@ class Tally:
         return {
             "total": np.concatenate([count.total for count in self._counts]),
             "began": np.concatenate([count.began for count in self._counts]),
-            "row": np.concatenate([np.full(len(count.total), count.row) for count in self._counts]),
+            "row": np.concatenate([count.row for count in self._counts]),
             "ended": np.array([(row, *episode) for row, episode in self._ended], np.float64).reshape(-1, 4),
         }
 
@@ -186,7 +198,7 @@ class Tally:
         self.start_all()
         for count, group in zip(self._counts, self._groups):
             count.total[:], count.began[:] = saved["total"][group], saved["began"][group]
-            count.row = int(saved["row"][group.start])
+            count.row[:] = saved["row"][group]
         self._ended = [(int(row), Episode(int(env), float(total), int(n))) for row, env, total, n in saved["ended"]]
 
     def _work_off(self, group: int) -> None:
@@ -197,14 +209,17 @@ class Tally:
                 count.total += count.reward[row]
                 count.row += 1
             if some[row]:
-                over = count.ended[row].nonzero()[0]
-                for b, total, began in zip(over.tolist(), count.total[over].tolist(), count.began[over].tolist()):
-                    self._ended.append((count.row, Episode(start + b, total, count.row - began)))
-                count.total[over], count.began[over] = 0, count.row + 1
+                for b in count.ended[row].nonzero()[0].tolist():
+                    self._end(count, start + b, b)
             if self._late:
                 count.total += count.reward[row]
                 count.row += 1
         count.noted = 0
+
+    def _end(self, count: _Count, env: int, b: int) -> None:
+        row = int(count.row[b])
+        self._ended.append((row, Episode(env, float(count.total[b]), row - int(count.began[b]))))
+        count.total[b], count.began[b] = 0, row + 1
 
 
 class _Count:
@@ -216,4 +231,4 @@ class _Count:
         self.noted = 0
         self.total = np.zeros(size, np.float64)
         self.began = np.zeros(size, np.int64)  # the row that started the episode
-        self.row = 0
+        self.row = np.zeros(size, np.int64)  # rows so far

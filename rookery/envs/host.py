@@ -1,0 +1,318 @@
+"""Gymnasium environments of one process, stepped one after the other into arrays that are given.
+
+The Host makes, resets, steps and judges them; who owns the arrays, and whether another process reads them, is not its
+business: `serial.SerialPool` gives it arrays of its own, `worker` arrays that are shared with the pool's process.
+
+An environment that raises, or answers what its spaces do not allow, does not stop the others: `advance` steps all that
+it was asked to and returns the failures.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces as gs
+
+from rookery import spaces
+from rookery.envs.pool import not_finite
+from rookery.types import PyTree
+
+MakeEnv = Callable[[], gymnasium.Env]
+BOUND_CHECKS = 256  # calls of `advance` that look at the bounds of boxes: a wrong bound shows at once or hardly matters
+
+
+class Failure(NamedTuple):
+    env_id: int
+    message: str
+    error: BaseException | None = None
+
+    def report(self) -> str:
+        """The message, and the traceback of what the environment raised."""
+        if self.error is None:
+            return self.message
+        return f"{self.message}\n{''.join(traceback.format_exception(self.error)).rstrip()}"
+
+
+class _Broken(Exception):
+    """What is wrong with an answer; its cause is what the environment raised, if it did."""
+
+
+class Host:
+    """The environments `ids` of a pool of `num_envs`, by their number in the pool."""
+
+    def __init__(self, make_env: MakeEnv, ids: Iterable[int], num_envs: int, *, name: str) -> None:
+        self.name, self.ids, self._make = name, list(ids), make_env
+        self.envs: list[Any] = [None] * num_envs
+        self.incarnation, self.steps = [0] * num_envs, [0] * num_envs
+        self._ended = [True] * num_envs  # the next answer is a first one
+        self._reseed: list[int | None] = [None] * num_envs
+        self._checked: list[tuple[Any, Any]] = [(None, None)] * num_envs  # spaces known to be right
+        self.notes: list[str] = []  # what the user should be told, once each
+        self._noted: set[str] = set()
+        self._bound_checks = BOUND_CHECKS
+        self.stepping = lambda env: None  # told before each step, so that whoever watches knows which one hangs
+        for env in self.ids:
+            self.envs[env] = make_env()
+        first = self.envs[self.ids[0]]
+        self.observation, self.action = first.observation_space, first.action_space
+        spaces.check(self.observation, "observation")
+        spaces.check(self.action, "action")
+        for env in self.ids:
+            self._check_spaces(env)
+
+    def reseed(self, env: int, incarnation: int, seed: int) -> None:
+        """The next answer of the environment is the first of an episode, from this seed."""
+        self.incarnation[env], self._reseed[env], self._ended[env] = incarnation, seed, True
+
+    def rebuild(self, env: int, incarnation: int, seed: int) -> None:
+        """A fresh environment in place of a broken one."""
+        with suppress(Exception, SystemExit):  # it may be broken: that is why it is replaced
+            self.envs[env].close()
+        self.reseed(env, incarnation, seed)
+        self.envs[env] = self._make()
+        self._check_spaces(env)
+
+    def advance(self, ids: Sequence[int], actions: Iterable[Any], answer: Answer) -> list[Failure]:
+        """One step of each, or the reset that is due; `actions`: one per id, ignored where a reset is due."""
+        failures, start, ended = [], answer.start, self._ended
+        rows = slice(ids[0] - start, ids[-1] + 1 - start)
+        if len(ids) != rows.stop - rows.start:
+            rows = np.asarray(ids) - start  # type: ignore[assignment]
+        answer.terminated[rows] = answer.truncated[rows] = answer.first[rows] = False
+        for env, action in zip(ids, actions):
+            self.stepping(env)
+            try:
+                if ended[env]:
+                    self._start(env, answer)
+                else:
+                    self._step(env, action, answer)
+            except _Broken as broken:
+                failures.append(Failure(env, f"{self.place(env)}: {broken}", broken.__cause__))
+        self._judge(ids, rows, actions, answer, failures)
+        return failures
+
+    # ------------------------------------------------------------------------------------------ one environment
+
+    def _start(self, env: int, answer: Answer) -> None:
+        try:
+            answered = self.envs[env].reset(seed=self._reseed[env])
+        except (Exception, SystemExit) as error:
+            raise _Broken(f"reset() raised {error!r}") from error
+        try:
+            observation, _ = answered
+        except (TypeError, ValueError):
+            raise _Broken(f"reset() returned {_short(answered)}, but (observation, info) is expected") from None
+        self._check_spaces(env)
+        self._reseed[env], self._ended[env], self.steps[env] = None, False, 0
+        row = env - answer.start
+        self._write(row, observation, answer)
+        answer.reward[row], answer.first[row] = 0.0, True
+
+    def _step(self, env: int, action: Any, answer: Answer) -> None:
+        self.steps[env] += 1
+        try:
+            answered = self.envs[env].step(action)
+        except (Exception, SystemExit) as error:
+            raise _Broken(f"step({action}) raised {error!r}") from error
+        try:
+            observation, reward, terminated, truncated, _ = answered
+        except (TypeError, ValueError):
+            expected = "(observation, reward, terminated, truncated, info) is expected"
+            raise _Broken(f"step({action}) returned {_short(answered)}, but {expected}") from None
+        row = env - answer.start
+        self._write(row, observation, answer)
+        try:
+            answer.reward[row] = float(reward)
+        except (TypeError, ValueError):
+            raise _Broken(f"reward {_short(reward)} after action {action}: a number is expected") from None
+        if terminated is False and truncated is False:
+            return
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if flag is None or np.ndim(flag) != 0 or flag not in (0, 1):
+                raise _Broken(f"{name} {_short(flag)} after action {action}: True or False is expected")
+        if terminated or truncated:
+            answer.terminated[row], answer.truncated[row] = terminated, truncated
+            self._ended[env] = True
+
+    def _write(self, row: int, observation: PyTree, answer: Answer) -> None:
+        for leaf in answer.leaves:
+            value = observation
+            if leaf.keys:
+                try:
+                    for key in leaf.keys:
+                        value = value[key]
+                except (KeyError, IndexError, TypeError):
+                    raise _Broken(f"observation has no leaf {leaf.name!r}") from None
+            if leaf.plain and type(value) is np.ndarray and value.dtype == leaf.declared and value.shape == leaf.shape:
+                leaf.buffer[row] = value
+            else:
+                leaf.buffer[row] = self._converted(leaf, value)
+
+    def _converted(self, leaf: Leaf, value: Any) -> Any:
+        """A value that needs a closer look: not an array of the declared type, or one with a range of its own."""
+        array = np.asarray(value)
+        if array.shape != leaf.shape or not np.can_cast(array.dtype, leaf.buffer.dtype, "same_kind"):
+            got = f"shape {array.shape} of {array.dtype}"
+            raise _Broken(f"{leaf.name} has {got}, but its space promises {leaf.shape} of {leaf.declared}")
+        if array.dtype.name == "float64" and leaf.declared.name == "float32":
+            self._note(f"{self.name!r}: {leaf.name} is float64 although its space says float32; cast")
+        if leaf.limit is not None:
+            array = array - leaf.begin
+            if (array < 0).any() or (array >= leaf.limit).any():
+                raise _Broken(f"{leaf.name} = {value} is outside its space {leaf.space}")
+        return spaces.saturate(leaf.space, array) if leaf.narrowed else array
+
+    def _judge(
+        self, ids: Sequence[int], rows: Any, actions: Iterable[Any], answer: Answer, failures: list[Failure]
+    ) -> None:
+        """What can be judged for all rows at once: numbers that are not finite, and values outside of their box."""
+        broken = {failure.env_id for failure in failures}
+        for name, buffer in answer.floats:
+            for index in not_finite(buffer[rows]):
+                env = ids[index]
+                if env not in broken:
+                    broken.add(env)
+                    action = next(action for i, action in zip(ids, actions) if i == env)
+                    where = _not_finite_at(buffer[env - answer.start])
+                    failures.append(Failure(env, f"{self.place(env)}: {name} is not finite{where} after action {action}"))
+        if self._bound_checks and not broken:
+            self._bound_checks -= 1
+            for leaf in answer.bounded:
+                block = leaf.buffer[rows]
+                if (block < leaf.low).any() or (block > leaf.high).any():
+                    self._note(
+                        f"{self.name!r}: {leaf.name} has values from {block.min():.6g} to {block.max():.6g}, outside of its "
+                        f"space {_short(leaf.space)}; they are used as they are"
+                    )
+
+    def _check_spaces(self, env: int) -> None:
+        """Compared when they are new objects: after a reset they are mostly the same, and comparing is dear."""
+        mine = (self.envs[env].observation_space, self.envs[env].action_space)
+        if all(a is b for a, b in zip(mine, self._checked[env])):
+            return
+        for role, given, promised in zip(("observation", "action"), mine, (self.observation, self.action)):
+            if given != promised:
+                raise _Broken(f"its {role} space is {_short(given)}, but the pool was made for {_short(promised)}")
+        self._checked[env] = mine
+
+    def place(self, env: int) -> str:
+        return f"{self.name!r}, environment {env} (incarnation {self.incarnation[env]}), step {self.steps[env]}"
+
+    def _note(self, text: str) -> None:
+        key = text.partition(" has values")[0]
+        if key not in self._noted:
+            self._noted.add(key)
+            self.notes.append(text)
+
+    # ------------------------------------------------------------------------------------------- all of them
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """None unless every environment has `get_state()` (a tree of arrays) and `set_state(state)`.
+
+        Only the outermost object is asked: what a wrapper such as TimeLimit counts must be in the state too.
+        """
+        mine = [self.envs[env] for env in self.ids]
+        if not all(hasattr(env, "get_state") and hasattr(env, "set_state") for env in mine):
+            return None
+        return {
+            "envs": tuple(env.get_state() for env in mine),
+            "ended": np.array([self._ended[env] for env in self.ids]),
+            "reseed": np.array([-1 if (s := self._reseed[env]) is None else s for env in self.ids], np.int64),
+            "incarnation": np.array([self.incarnation[env] for env in self.ids], np.int64),
+            "steps": np.array([self.steps[env] for env in self.ids], np.int64),
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        for index, env in enumerate(self.ids):
+            self.envs[env].reset()  # a new environment may refuse to step before its first reset
+            self.envs[env].set_state(saved["envs"][index])
+            self._ended[env], self.steps[env] = bool(saved["ended"][index]), int(saved["steps"][index])
+            seed = int(saved["reseed"][index])
+            self._reseed[env] = None if seed < 0 else seed
+            self.incarnation[env] = int(saved["incarnation"][index])
+
+    def close(self) -> None:
+        for env in self.ids:
+            self.envs[env].close()
+
+
+# ------------------------------------------------------------------------------------------------- the arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    name: str
+    keys: tuple[Any, ...]  # how to reach it in an observation
+    shape: tuple[int, ...]
+    space: Any
+    declared: np.dtype[Any]
+    narrowed: bool  # 64-bit integers, stored in 32
+    begin: Any
+    limit: Any  # of Discrete and MultiDiscrete, else None
+    plain: bool  # an array of the declared type can be stored as it is
+    low: Any  # of a Box of floats with a bound, else None
+    high: Any
+    buffer: np.ndarray  # [B, *shape]
+
+
+class Answer:
+    """The arrays of some environments: row 0 belongs to the environment `start`."""
+
+    def __init__(
+        self,
+        observation: gs.Space,
+        tree: PyTree,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        first: np.ndarray,
+        *,
+        start: int,
+    ) -> None:
+        self.start, self.observation, self.reward = start, tree, reward
+        self.terminated, self.truncated, self.first = terminated, truncated, first
+        self.leaves = [_leaf(path, keys, space, tree) for path, keys, space in spaces.leaves(observation)]
+        self.bounded = [leaf for leaf in self.leaves if leaf.low is not None]
+        named = [(leaf.name, leaf.buffer) for leaf in self.leaves]
+        self.floats = [(name, b) for name, b in [*named, ("reward", reward)] if b.dtype.kind == "f"]
+
+
+def _leaf(path: str, keys: tuple[Any, ...], space: Any, tree: PyTree) -> Leaf:
+    for key in keys:
+        tree = tree[key]
+    limit = space.n if isinstance(space, gs.Discrete) else space.nvec if isinstance(space, gs.MultiDiscrete) else None
+    begin = space.start if isinstance(space, (gs.Discrete, gs.MultiDiscrete)) else 0
+    declared = np.dtype(space.dtype)
+    narrowed = isinstance(space, gs.Box) and declared.kind in "iu" and declared != tree.dtype
+    bounded = isinstance(space, gs.Box) and declared.kind == "f" and (space.bounded_below | space.bounded_above).any()
+    slack = 1e-5 if bounded else 0.0  # a bound of 1 is met by 1.0000001
+    with np.errstate(over="ignore"):
+        low = (space.low - slack * np.maximum(1, np.abs(space.low))).astype(np.float32) if bounded else None
+        high = (space.high + slack * np.maximum(1, np.abs(space.high))).astype(np.float32) if bounded else None
+    return Leaf(
+        path or "observation", keys, tree.shape[1:], space, declared, narrowed, begin, limit,
+        plain=limit is None and not narrowed, low=low, high=high, buffer=tree,
+    )  # fmt: skip
+
+
+def each(action: PyTree, rows: Sequence[int]) -> list[Any]:
+    """The actions of some rows, one by one; numbers stay numpy scalars, as `action_space.sample()` gives them."""
+    if isinstance(action, np.ndarray):
+        return list(action) if len(rows) == len(action) else [action[row] for row in rows]
+    return [spaces.take(action, row) for row in rows]
+
+
+def _not_finite_at(value: Any) -> str:
+    where = np.argwhere(~np.isfinite(value))
+    return f" at index {tuple(where[0].tolist())}" if where.size and np.ndim(value) else ""
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,81 @@
+"""A look at an environment before a run: its spaces, what it costs, and whether it keeps its promises.
+
+Run in a process of its own, so that an environment that exits or hangs takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import Space
+from gymnasium import spaces as gs
+
+from rookery import spaces
+from rookery.envs.host import Answer, Host, MakeEnv
+
+MAX_STEPS = 2000
+
+
+class Probe(NamedTuple):
+    observation: Space
+    action: Space
+    make_seconds: float
+    step_seconds: float  # of one environment, resets included
+    notes: tuple[str, ...]  # promises that it does not keep, but that a run can live with
+
+
+def probe(make_env: MakeEnv, name: str, *, seconds: float = 0.15) -> Probe:
+    """Makes one, plays it at random for a moment and looks at what it answers. Raises if it is not fit to be used."""
+    begin = time.perf_counter()
+    host = Host(make_env, [0], 1, name=name)
+    make_seconds = time.perf_counter() - begin
+    tree, flags = spaces.zeros(host.observation, (1,)), [np.zeros(1, bool) for _ in range(3)]
+    answer = Answer(host.observation, tree, np.zeros(1, np.float32), *flags, start=0)
+    notes = [] if _seed_counts(host, answer) else [_IGNORES_SEED.format(name=name)]
+    host.reseed(0, 0, seed=0)
+    step_seconds = _play(host, answer, seconds)
+    host.close()
+    return Probe(host.observation, host.action, make_seconds, step_seconds, tuple([*notes, *host.notes]))
+
+
+_IGNORES_SEED = (
+    "{name!r} ignores the seed of reset(): the same seed and the same actions show different things, so a run cannot be repeated. "
+    "Its reset() should call super().reset(seed=seed) and draw from self.np_random"
+)
+
+
+def _play(host: Host, answer: Answer, seconds: float) -> float:
+    begin, count = time.perf_counter(), 0
+    while count < MAX_STEPS and (count < 3 or time.perf_counter() - begin < seconds):
+        _advance(host, answer, host.action.sample(mask=_mask(host, answer)))
+        count += 1
+    return (time.perf_counter() - begin) / count
+
+
+def _seed_counts(host: Host, answer: Answer) -> bool:
+    """Do two resets from one seed, and the first step after each, show the same?"""
+    seen: list[list[np.ndarray]] = []
+    for _ in range(2):
+        host.reseed(0, 0, seed=0)
+        host.action.seed(0)
+        now = []
+        for _ in range(3):
+            _advance(host, answer, host.action.sample(mask=_mask(host, answer)))
+            now += [leaf.buffer.copy() for leaf in answer.leaves]
+        seen.append(now)
+    return all(np.array_equal(a, b) for a, b in zip(*seen))
+
+
+def _advance(host: Host, answer: Answer, action: Any) -> None:
+    for failure in host.advance([0], [action], answer):
+        raise RuntimeError(failure.message) from failure.error
+
+
+def _mask(host: Host, answer: Answer) -> Any:
+    """Of the legal actions, where the environment tells them."""
+    observation = answer.observation
+    if isinstance(host.action, gs.Discrete) and isinstance(observation, dict) and "action_mask" in observation:
+        return observation["action_mask"][0].astype(np.int8)
+    return None

@@ -1,0 +1,622 @@
+"""Any Gymnasium environment, stepped by worker processes through shared memory.
+
+    pool ──actions, tickets──▶ shared arrays ──▶ worker 0: environments 0-15 of each group
+      ◀──observations, rewards, flags, tickets──   worker 1: environments 16-31 of each group ...
+
+Nothing is pickled and nothing is copied between processes at a step: workers write into the arrays that `recv` shows.
+Whoever waits, sleeps: bells are eventfds, and the pool waits for bells, letters and deaths at once (epoll).
+
+Tickets. Every request to an environment has a number; a worker writes it back after everything else. An answer without
+its ticket does not exist, so the half-written step of a worker that was killed is never read.
+
+Losses. A worker that dies is noticed by its pidfd, one that hangs by the clock, and is killed; only when it is dead is
+its memory given to another, so one that was paused and wakes up late writes nowhere. `recv` raises EnvironmentFailed;
+after `rebuild`, its environments are made anew in the background, with a new incarnation, while the others go on: until
+they are there, their rows show `first` and an earlier first observation, which is no transition.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import warnings
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from rookery import spaces
+from rookery.envs import nursery, shared
+from rookery.envs.host import MakeEnv
+from rookery.envs.pool import EnvironmentFailed, Tally, derive_seed, env_ids, group_of, split
+from rookery.envs.worker import REBUILD, RESET, STEP, Mail
+from rookery.trees import tree_leaves, tree_map
+from rookery.types import Array, Episode, PyTree, TimeStep
+
+BACK_OFF = (0.1, 30.0)  # seconds before a lost worker is started again: the first time, and at most
+FORGIVEN = 60.0  # seconds after which a loss no longer delays the next start
+CLOSE_SECONDS = 2.0
+
+STARTING, READY, DEAD, WAITING = "starting", "ready", "dead", "waiting to be started"
+
+
+class CannotTravel(TypeError):
+    """The factory of environments cannot be sent to another process."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    index: int
+    ids: np.ndarray
+    state: str = WAITING
+    child: nursery.Child | None = None
+    mail: Mail | None = None
+    bells: tuple[int, int] = (-1, -1)  # go, rang
+    since: float = 0.0  # of the state
+    marker: tuple[int, float] = (-1, 0.0)  # which environment it was seen stepping, and since when
+    why: str = ""  # it is dead
+    losses: list[float] = field(default_factory=list)
+
+    def shut(self) -> None:
+        """Kills it if it lives, and lets go of everything that leads to it."""
+        if self.child is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.child.pidfd, signal.SIGKILL)
+            os.close(self.child.pidfd)
+            self.child = None
+        if self.mail is not None:
+            self.mail.close()
+            self.mail = None
+        for bell in self.bells:
+            if bell >= 0:
+                os.close(bell)
+        self.bells = (-1, -1)
+
+
+def _shut_all(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.shut()
+
+
+class ProcessPool:
+    """`make_env()` gives a gymnasium.Env; it is called in the workers."""
+
+    stack_axis: int | None = None
+
+    def __init__(
+        self,
+        make_env: MakeEnv,
+        num_envs: int,
+        *,
+        id: str,
+        processes: int,
+        seed: int = 0,
+        groups: int = 1,
+        step_seconds: float = 60.0,
+        start_seconds: float = 120.0,
+    ) -> None:
+        """step_seconds: an environment that takes longer to answer hangs; start_seconds: and to be made."""
+        if processes < 1:
+            raise ValueError(f"a pool needs at least 1 process, got {processes}")
+        self.id, self.num_envs, self.groups, self._seed = id, num_envs, split(num_envs, groups), seed
+        self._make = pack(make_env, id)
+        self._step_seconds, self._start_seconds = step_seconds, start_seconds
+        self._epoll, self._watched = select.epoll(), {}  # type: ignore[var-annotated]
+        self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes))]
+        self._finalizer = weakref.finalize(self, _shut_all, self._workers)
+        self._letters: dict[str, Any] = {}
+        self._reports: dict[int, str] = {}  # why the last answer of an environment is none
+        self._told: set[str] = set()
+        self._board: Any = None
+        self._memory = -1
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+        self._owner = np.empty(num_envs, np.int32)
+        for worker in self._workers:
+            self._owner[worker.ids] = worker.index
+        self._in_group = [[w for w in self._workers if self._meets(w, group)] for group in self.groups]
+        self._ids = [env_ids(group) for group in self.groups]
+        self._encode = [spaces.action_encoder(self._action, len(ids)) for ids in self._ids]
+        self._encode_any = spaces.action_encoder(self._action)
+        self._tally = Tally(self.groups)
+        self._present = np.ones(num_envs, bool)  # its worker is there
+        self._blank = np.zeros(num_envs, bool)  # it shows what stands for an answer while its worker is not there
+        self._flying = np.zeros(num_envs, bool)  # sent to, and not yet received from
+        self._orders = np.zeros(num_envs, np.uint8)  # for the next request
+        self._ticket, self._is_reset = 0, False
+        self._firsts: PyTree = None  # a first observation of each, in case its worker is lost
+        self._shown = [self._rows(group, ids) for group, ids in zip(self.groups, self._ids)]
+        self.lost_steps = 0  # asked for and never answered
+
+    # ------------------------------------------------------------------------------------------------ stepping
+
+    def reset(self, seed: int | None = None) -> TimeStep:
+        """All environments, each seeded from (seed, env id); without a seed, that of the constructor."""
+        self._settle()
+        self._seed = self._seed if seed is None else seed
+        self._board.incarnation[:] = 0
+        self._orders[:] = RESET
+        self._tally.start_all()
+        everyone = np.arange(self.num_envs)
+        self._request(slice(0, self.num_envs), self._workers)
+        self._await(slice(0, self.num_envs), self._workers)
+        self._flying[:] = False
+        self._is_reset = True
+        whole = self._copy(everyone)
+        self._firsts = tree_map(np.copy, whole.observation)
+        return whole
+
+    def send(self, action: PyTree, group: int = 0) -> None:
+        self._require_idle(self.groups[group], f"group {group}")
+        encoded = self._encode[group](action)
+        part = self.groups[group]
+        for to, source in zip(tree_leaves(self._board.action), tree_leaves(encoded)):
+            to[part] = source
+        self._request(part, self._in_group[group])
+
+    def recv(self, group: int = 0) -> TimeStep:
+        part = self.groups[group]
+        if not self._flying[part].all():
+            raise RuntimeError(f"recv() from group {group} without a send() to it")
+        self._await(part, self._in_group[group])
+        self._flying[part] = False
+        step = self._shown[group]
+        self._tally.add(group, step.reward, step.terminated | step.truncated)
+        return step
+
+    def send_to(self, env_ids: Array, action: PyTree) -> None:
+        """Some environments alone, whatever their group; `action` has one row for each."""
+        ids = self._check_ids(env_ids)
+        self._require_idle(ids, f"environments {ids.tolist()}")
+        encoded = self._encode_any(action)
+        for to, source in zip(tree_leaves(self._board.action), tree_leaves(encoded)):
+            to[ids] = source
+        self._request(ids, self._owners(ids))
+
+    def recv_from(self, env_ids: Array) -> TimeStep:
+        """The answers of some environments, copied; waits for all of them (`answered` tells which need no wait)."""
+        ids = self._check_ids(env_ids)
+        if not self._flying[ids].all():
+            raise RuntimeError(f"recv_from() environments {ids[~self._flying[ids]].tolist()} without a send to them")
+        self._await(ids, self._owners(ids))
+        self._flying[ids] = False
+        step = self._copy(ids)
+        self._tally.add_some(ids, step.reward, step.terminated | step.truncated)
+        return step
+
+    def answered(self, count: int = 1, timeout: float | None = None) -> Array:
+        """Ids of the environments whose answer can be received, once there are `count` or the time is over."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = self._step_seconds if until is None else max(0.0, until - time.monotonic())
+            ready = np.flatnonzero(self._flying & ((self._board.done == self._board.want) | self._unanswerable()))
+            if len(ready) >= min(count, int(self._flying.sum())) or (until is not None and left == 0.0):
+                return ready.astype(np.int32)
+            self._pump(min(left, 0.25 * self._step_seconds))
+            self._kill_the_late(self._workers)
+
+    def rebuild(self, env_id: int) -> None:
+        """A fresh environment in that slot; if its worker is gone, another worker with all its environments."""
+        worker = self._workers[self._owner[self._check_ids([env_id])[0]]]
+        if worker.state == DEAD:
+            self._replace(worker)
+            return
+        if worker.state != READY:
+            return  # it is being replaced already
+        self._tally.abort(env_id)
+        self._reincarnate(env_id, REBUILD)
+        if self._flying[env_id] and self._board.failed[env_id]:
+            self._board.failed[env_id] = 0
+            self._request(np.array([env_id]), [worker])
+
+    def take_episodes(self) -> list[Episode]:
+        return self._tally.take()
+
+    # ---------------------------------------------------------------------------------------------- snapshots
+
+    def snapshot(self) -> PyTree | None:
+        """As that of SerialPool: None unless the environments have `get_state()` and `set_state(state)`."""
+        if not self._is_reset or self._flying.any():
+            raise RuntimeError("snapshot() before reset(), or while environments are stepping: recv() from them first")
+        self._settle()
+        parts = self._ask_all("snapshot", [{} for _ in self._workers])
+        if any(part["saved"] is None for part in parts):
+            return None
+        order = np.argsort(np.concatenate([worker.ids for worker in self._workers]))
+        joined = {name: np.concatenate([part["saved"][name] for part in parts])[order]
+                  for name in ("ended", "reseed", "incarnation", "steps")}  # fmt: skip
+        for env in np.flatnonzero(self._orders != STEP):  # what is ordered but not done yet
+            joined["ended"][env], joined["reseed"][env] = True, self._board.seed[env]
+            joined["incarnation"][env] = self._board.incarnation[env]
+        states = [state for part in parts for state in part["saved"]["envs"]]
+        last = dict(zip(TimeStep._fields, self._copy(np.arange(self.num_envs))))
+        return {"envs": tuple(states[i] for i in order), **joined, "last": last,
+                "seed": np.array(self._seed, np.int64), "tally": self._tally.snapshot()}  # fmt: skip
+
+    def restore(self, snapshot: PyTree) -> TimeStep:
+        if len(snapshot["envs"]) != self.num_envs:
+            raise ValueError(f"the snapshot has {len(snapshot['envs'])} environments, this pool {self.num_envs}")
+        self._settle()
+        parts = [{"envs": [snapshot["envs"][i] for i in worker.ids],
+                  **{name: snapshot[name][worker.ids] for name in ("ended", "reseed", "incarnation", "steps")}}
+                 for worker in self._workers]  # fmt: skip
+        self._ask_all("restore", [{"saved": part} for part in parts])
+        self._seed = int(snapshot["seed"])
+        self._board.incarnation[:] = snapshot["incarnation"]
+        self._tally.restore(snapshot["tally"])
+        self._orders[:], self._flying[:], self._is_reset = STEP, False, True
+        everyone = self._rows(slice(0, self.num_envs), np.arange(self.num_envs))
+        tree_map(np.copyto, tuple(everyone)[1:], tuple(snapshot["last"][name] for name in TimeStep._fields[1:]))
+        whole = self._copy(np.arange(self.num_envs))
+        self._firsts = tree_map(np.copy, whole.observation)
+        return whole
+
+    def close(self) -> None:
+        """Lets the environments close themselves; what takes longer than CLOSE_SECONDS is killed."""
+        leaving = [worker for worker in self._workers if worker.child is not None and worker.mail is not None]
+        for worker in leaving:
+            with suppress(OSError):
+                worker.mail.send("close")  # type: ignore[union-attr]
+                if worker.bells[0] >= 0:
+                    os.eventfd_write(worker.bells[0], 1)
+        until = time.monotonic() + CLOSE_SECONDS
+        for worker in leaving:
+            select.select([worker.child.pidfd], [], [], max(0.0, until - time.monotonic()))  # type: ignore[union-attr]
+        self._finalizer()
+        self._epoll.close()
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
+
+    # ----------------------------------------------------------------------------------------------- requests
+
+    def _request(self, rows: Any, workers: list[_Worker]) -> None:
+        """A new ticket for some environments: their next answer, or what stands for it where the worker is gone."""
+        self._start_the_due()
+        board = self._board
+        self._ticket += 1
+        if self._orders[rows].any():
+            ids = np.arange(self.num_envs)[rows]
+            for env in ids[self._orders[ids] != STEP].tolist():
+                board.seed[env] = derive_seed(self._seed, env, int(board.incarnation[env]))
+        board.order[rows] = self._orders[rows]
+        self._flying[rows] = True
+        if self._present[rows].all():
+            board.want[rows] = self._ticket
+            self._orders[rows] = STEP
+        else:
+            ids = np.arange(self.num_envs)[rows]
+            there, absent = ids[self._present[ids]], ids[~self._present[ids]]
+            board.want[there] = self._ticket
+            self._orders[there] = STEP
+            self._show_blank(absent)
+        now = time.monotonic()
+        for worker in workers:
+            if worker.state == READY:
+                worker.marker = (-1, now)
+                os.eventfd_write(worker.bells[0], 1)
+
+    def _await(self, rows: Any, workers: list[_Worker]) -> None:
+        """Until every environment has answered; EnvironmentFailed if one did not, or not well."""
+        board = self._board
+        self._pump(0.0)
+        while not (board.done[rows] == board.want[rows]).all():
+            for worker in workers:
+                if worker.state == DEAD and (board.done[worker.ids] != board.want[worker.ids]).any():
+                    raise self._loss(worker)
+            self._pump(self._patience(workers))
+            self._kill_the_late(workers)
+        if board.failed[rows].any():
+            env = int(np.arange(self.num_envs)[rows][board.failed[rows].nonzero()[0][0]])
+            while env not in self._reports and self._workers[self._owner[env]].state == READY:
+                self._pump(0.1)  # the letter was posted before the ticket was written
+            raise EnvironmentFailed(self._reports.get(env, f"{self.id!r}, environment {env} failed"), env)
+
+    def _patience(self, workers: list[_Worker]) -> float:
+        """Seconds until somebody is late; not more than a quarter of what is allowed, to see who makes progress."""
+        now = time.monotonic()
+        left = [worker.marker[1] + self._step_seconds - now for worker in workers if worker.state == READY]
+        return max(0.001, min([*left, 0.25 * self._step_seconds]))
+
+    def _kill_the_late(self, workers: list[_Worker]) -> None:
+        now = time.monotonic()
+        for worker in workers:
+            if worker.state != READY or (self._board.done[worker.ids] == self._board.want[worker.ids]).all():
+                continue
+            stepping = int(self._board.now[worker.index])
+            if stepping != worker.marker[0]:
+                worker.marker = (stepping, now)
+            elif now - worker.marker[1] >= self._step_seconds:
+                self._kill(worker, f"has not answered for {self._step_seconds:g} s and was killed")
+
+    def _kill(self, worker: _Worker, why: str) -> None:
+        """SIGKILL, and wait: the memory is not given to another before this one can no longer write."""
+        assert worker.child is not None
+        signal.pidfd_send_signal(worker.child.pidfd, signal.SIGKILL)
+        select.select([worker.child.pidfd], [], [], 10.0)
+        self._bury(worker, why)
+
+    def _loss(self, worker: _Worker) -> EnvironmentFailed:
+        board, ids = self._board, worker.ids
+        undone = ids[board.done[ids] != board.want[ids]]
+        now = int(board.now[worker.index])
+        env = now if now in undone else int(undone[0])
+        action = _shorten(str(tree_map(lambda leaf: leaf[env], board.action)))
+        lives = f"environments {_ranges(ids)} lived there"
+        place = f"{self.id!r}, environment {env} (incarnation {board.incarnation[env]}), step {board.steps[env] + 1}"
+        return EnvironmentFailed(f"{place}, action {action}: {worker.why} ({lives})", env, tuple(ids.tolist()))
+
+    # ------------------------------------------------------------------------------------------------ workers
+
+    def _start_all(self) -> None:
+        for worker in self._workers:
+            self._start(worker)
+        while any(worker.mail is not None and "made" not in self._letter(worker) for worker in self._workers):
+            self._pump(0.25)
+            self._check_starting()
+            for worker in self._workers:
+                if worker.state == DEAD:
+                    raise EnvironmentFailed(f"{self.id!r} cannot be made: {worker.why}", int(worker.ids[0]))
+        made = self._letter(self._workers[0])["made"]
+        self._observation, self._action = made["observation"], made["action"]
+        self.spec = spaces.spec_of(self._observation, self._action, self.id)
+        described = shared.describe(self._observation, self._action, self.num_envs)
+        self._memory = shared.allocate(shared.nbytes(described))
+        self._board = shared.attach(self._memory, described)
+        for worker in self._workers:
+            self._attach(worker)
+
+    def _start(self, worker: _Worker) -> None:
+        mine, theirs = socket.socketpair()
+        try:
+            worker.child = nursery.shared().spawn(theirs)
+        finally:
+            theirs.close()
+        worker.mail, worker.bells = Mail(mine), (os.eventfd(0), os.eventfd(0))
+        worker.state, worker.since, worker.why = STARTING, time.monotonic(), ""
+        self._letters[worker.index] = {}  # type: ignore[index]
+        for fd, kind in ((worker.child.pidfd, "death"), (mine.fileno(), "mail"), (worker.bells[1], "bell")):
+            self._epoll.register(fd, select.EPOLLIN)
+            self._watched[fd] = (worker, kind)
+        worker.mail.send("make", make=self._make, ids=worker.ids.tolist(), num_envs=self.num_envs, name=self.id,
+                         path=sys.path, cwd=os.getcwd())  # fmt: skip
+
+    def _attach(self, worker: _Worker) -> None:
+        """The worker has made its environments: from now on it listens to its bell."""
+        made = self._letter(worker)["made"]
+        for role, promised in (("observation", self._observation), ("action", self._action)):
+            if made[role] != promised:
+                self._kill(worker, f"made environments with another {role} space, {made[role]} instead of {promised},")
+                return
+        assert worker.mail is not None
+        worker.mail.send("attach", fds=(self._memory, *worker.bells), num_envs=self.num_envs, index=worker.index)
+        worker.state, worker.since = READY, time.monotonic()
+
+    def _replace(self, worker: _Worker) -> None:
+        """Its environments are lost; another worker makes new ones while the others go on."""
+        now = time.monotonic()
+        worker.losses = [*(t for t in worker.losses if now - t < FORGIVEN), now]
+        worker.state = WAITING
+        worker.since = now + min(BACK_OFF[1], BACK_OFF[0] * 2 ** (len(worker.losses) - 1))
+        ids = worker.ids
+        self._present[ids] = False
+        lost = ids[self._board.done[ids] != self._board.want[ids]]
+        self.lost_steps += len(lost)
+        self._board.failed[ids] = 0
+        self._show_blank(lost)  # the others have an answer that is whole and may still be received
+        self._board.done[lost] = self._board.want[lost]
+        for env in ids.tolist():
+            self._tally.abort(env)
+            self._reincarnate(env, RESET)
+
+    def _start_the_due(self) -> None:
+        if self._present.all():
+            return
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.state == WAITING and now >= worker.since:
+                self._start(worker)
+        self._pump(0.0)
+        self._check_starting()
+        for worker in self._workers:
+            if worker.state == STARTING and "made" in self._letter(worker):
+                self._attach(worker)
+            if worker.state == READY and not self._present[worker.ids].any():
+                self._present[worker.ids], self._blank[worker.ids] = True, False
+            if worker.state == DEAD and not self._present[worker.ids].any() and not self._flying[worker.ids].all():
+                self._board.done[worker.ids] = -1  # the next recv says so
+
+    def _check_starting(self) -> None:
+        for worker in self._workers:
+            failed = self._letter(worker).get("failed")
+            if worker.state == STARTING and failed is not None:
+                self._kill(worker, f"{failed['message']}\n{failed['traceback'].rstrip()}\n")
+            elif worker.state == STARTING and time.monotonic() - worker.since > self._start_seconds:
+                self._kill(worker, f"its environments were not made within {self._start_seconds:g} s; it was killed")
+
+    def _settle(self) -> None:
+        """Waits for what is in flight and for workers that are starting."""
+        while not self._present.all():
+            self._start_the_due()
+            for worker in self._workers:
+                if worker.state == DEAD:
+                    raise self._loss_of_all(worker)
+            time.sleep(0.01)
+        for env in np.flatnonzero(self._flying):
+            with suppress(EnvironmentFailed):
+                self._await(np.array([env]), self._owners([env]))
+        self._flying[:] = False
+        for worker in self._workers:
+            if worker.state == DEAD:
+                raise self._loss_of_all(worker)
+
+    def _loss_of_all(self, worker: _Worker) -> EnvironmentFailed:
+        where = f"{self.id!r}, environments {_ranges(worker.ids)}"
+        return EnvironmentFailed(f"{where}: {worker.why}", int(worker.ids[0]), tuple(worker.ids.tolist()))
+
+    def _pump(self, timeout: float) -> None:
+        """Takes in what has come: bells, letters, deaths."""
+        for fd, _ in self._epoll.poll(timeout):
+            if fd not in self._watched:
+                continue
+            worker, kind = self._watched[fd]
+            if kind == "bell":
+                os.eventfd_read(fd)
+            elif kind == "mail":
+                self._read_mail(worker)
+            else:
+                self._bury(worker, "")
+
+    def _read_mail(self, worker: _Worker) -> None:
+        while worker.mail is not None and worker.mail.waiting():
+            try:
+                letter = worker.mail.receive()
+            except (EOFError, OSError):
+                self._forget(worker.mail.socket.fileno())  # it is dying: its pidfd says when
+                return
+            if letter["type"] == "failure":
+                self._reports[letter["env"]] = letter["message"]
+            elif letter["type"] == "note":
+                self._tell(letter["text"])
+            else:
+                self._letter(worker)[letter["type"]] = letter
+
+    def _bury(self, worker: _Worker, why: str) -> None:
+        """The worker is dead: keeps what it said last, and how it ended."""
+        assert worker.child is not None
+        self._read_mail(worker)
+        failed = self._letter(worker).get("failed")
+        pid = worker.child.pid
+        if not why and failed is not None:
+            why = f"{failed['message']}\n{failed['traceback'].rstrip()}\n"
+        ended = nursery.shared().status(pid)
+        worker.why = f"worker process {pid} {why or ended}"
+        for fd in (worker.child.pidfd, worker.mail.socket.fileno() if worker.mail else -1, worker.bells[1]):
+            self._forget(fd)
+        worker.shut()
+        worker.state, worker.since = DEAD, time.monotonic()
+
+    def _forget(self, fd: int) -> None:
+        if self._watched.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def _ask_all(self, type: str, contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """A letter to every worker, and their answers."""
+        answer = {"snapshot": "snapshot", "restore": "restored"}[type]
+        for worker, content in zip(self._workers, contents):
+            self._letter(worker).pop(answer, None)
+            worker.mail.send(type, **content)  # type: ignore[union-attr]
+            os.eventfd_write(worker.bells[0], 1)
+        until = time.monotonic() + self._step_seconds
+        while not all(answer in self._letter(worker) for worker in self._workers):
+            self._pump(0.25)
+            for worker in self._workers:
+                if worker.state == DEAD:
+                    raise self._loss_of_all(worker)
+            if time.monotonic() > until:
+                raise EnvironmentFailed(f"{self.id!r}: no {type} within {self._step_seconds:g} s", 0)
+        return [self._letter(worker)[answer] for worker in self._workers]
+
+    # ---------------------------------------------------------------------------------------------- small parts
+
+    def _letter(self, worker: _Worker) -> dict[str, Any]:
+        return self._letters.setdefault(worker.index, {})  # type: ignore[arg-type]
+
+    def _tell(self, text: str) -> None:
+        key = text.partition(" has values")[0]
+        if key not in self._told:
+            self._told.add(key)
+            warnings.warn(text, stacklevel=5)
+
+    def _reincarnate(self, env: int, order: int) -> None:
+        self._board.incarnation[env] += 1
+        self._orders[env] = order
+
+    def _show_blank(self, ids: np.ndarray) -> None:
+        """`first`, no reward and an earlier first observation: a row that no transition leads to."""
+        fresh = ids[~self._blank[ids]]
+        if not len(fresh):
+            return
+        self._blank[fresh] = True
+        board = self._board
+        board.reward[fresh], board.terminated[fresh], board.truncated[fresh], board.first[fresh] = 0, False, False, True
+        for to, source in zip(tree_leaves(board.observation), tree_leaves(self._firsts)):
+            to[fresh] = source[fresh]
+
+    def _unanswerable(self) -> np.ndarray:
+        dead = np.zeros(self.num_envs, bool)
+        for worker in self._workers:
+            dead[worker.ids] = worker.state == DEAD
+        return dead
+
+    def _rows(self, part: slice, ids: Array) -> TimeStep:
+        board = self._board
+        view = tree_map(lambda leaf: leaf[part], board.observation)
+        return TimeStep(ids, view, board.reward[part], board.terminated[part], board.truncated[part], board.first[part])
+
+    def _copy(self, ids: np.ndarray) -> TimeStep:
+        board = self._board
+        columns = (board.observation, board.reward, board.terminated, board.truncated, board.first)
+        return TimeStep(ids.astype(np.int32), *tree_map(lambda leaf: leaf[ids], columns))
+
+    def _meets(self, worker: _Worker, group: slice) -> bool:
+        return bool(((worker.ids >= group.start) & (worker.ids < group.stop)).any())
+
+    def _owners(self, ids: Any) -> list[_Worker]:
+        return [self._workers[i] for i in dict.fromkeys(self._owner[ids].tolist())]
+
+    def _check_ids(self, ids: Any) -> np.ndarray:
+        found = np.asarray(ids, np.int64).reshape(-1)
+        for env in found.tolist():
+            group_of(self.groups, env)  # an IndexError that says what there is
+        return found
+
+    def _require_idle(self, rows: Any, what: str) -> None:
+        if not self._is_reset:
+            raise RuntimeError("send() before reset(): the environments have no state yet")
+        if self._flying[rows].any():
+            raise RuntimeError(f"send() twice to {what}: recv() comes between")
+
+
+def pack(make_env: MakeEnv, id: str) -> bytes:
+    """The factory as bytes; CannotTravel, with the reason, if it holds something that belongs to this process."""
+    try:
+        return cloudpickle.dumps(make_env)
+    except Exception as error:
+        raise CannotTravel(
+            f"{id!r} cannot be made in another process, because its factory cannot be sent there ({error}): "
+            "make it a function without open files, locks or devices in its closure, or step it in process (--env-processes 0)"
+        ) from error
+
+
+def _shares(groups: tuple[slice, ...], processes: int) -> list[list[int]]:
+    """Which environments each worker hosts: a part of every group, so that all work on whichever group is asked."""
+    processes = min(processes, groups[-1].stop)
+    shares: list[list[int]] = [[] for _ in range(processes)]
+    turn = 0
+    for group in groups:
+        size = group.stop - group.start
+        for part in split(size, min(processes, size)):
+            shares[turn % processes] += range(group.start + part.start, group.start + part.stop)
+            turn += 1
+    return [sorted(share) for share in shares if share]
+
+
+def _ranges(ids: np.ndarray) -> str:
+    """[0, 1, 2, 7] -> "0-2, 7"."""
+    runs = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
