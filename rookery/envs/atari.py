@@ -14,7 +14,6 @@ papers mean 0, and are played with the same preprocessing (frame skip 4), as tho
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ import gymnasium
 import numpy as np
 
 from rookery import spaces
+from rookery.envs.cores import usable_cores
 from rookery.envs.pool import LetterBox, Tally, derive_seed, env_ids, group_of, read_options, split
 from rookery.types import Array, Episode, PyTree, TimeStep
 
@@ -74,7 +74,7 @@ class AtariPool:
             AtariVectorEnv(
                 registered["game"],
                 len(ids),
-                num_threads=min(chosen.num_threads or _cores(), len(ids)),
+                num_threads=min(chosen.num_threads or usable_cores(), len(ids)),
                 max_num_frames_per_episode=chosen.max_frames,
                 repeat_action_probability=self.repeat_action_probability,
                 full_action_space=chosen.full_action_space,
@@ -192,8 +192,3 @@ class AtariPool:
             if self._box.pending(group):
                 self._envs[group].recv()
                 self._box.clear(group)
-
-
-def _cores() -> int:
-    """Those that this process may use, where the system can tell."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

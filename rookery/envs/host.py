@@ -39,7 +39,7 @@ class Failure(NamedTuple):
         return f"{self.message}\n{''.join(traceback.format_exception(self.error)).rstrip()}"
 
 
-class _Broken(Exception):
+class Broken(Exception):
     """What is wrong with an answer; its cause is what the environment raised, if it did."""
 
 
@@ -75,6 +75,7 @@ class Host:
         with suppress(Exception, SystemExit):  # it may be broken: that is why it is replaced
             self.envs[env].close()
         self.reseed(env, incarnation, seed)
+        self.steps[env] = 0
         self.envs[env] = self._make()
         self._check_spaces(env)
 
@@ -92,7 +93,7 @@ class Host:
                     self._start(env, answer)
                 else:
                     self._step(env, action, answer)
-            except _Broken as broken:
+            except Broken as broken:
                 failures.append(Failure(env, f"{self.place(env)}: {broken}", broken.__cause__))
         self._judge(ids, rows, actions, answer, failures)
         return failures
@@ -103,11 +104,11 @@ class Host:
         try:
             answered = self.envs[env].reset(seed=self._reseed[env])
         except (Exception, SystemExit) as error:
-            raise _Broken(f"reset() raised {error!r}") from error
+            raise Broken(f"reset() raised {error!r}") from error
         try:
             observation, _ = answered
         except (TypeError, ValueError):
-            raise _Broken(f"reset() returned {_short(answered)}, but (observation, info) is expected") from None
+            raise Broken(f"reset() returned {_short(answered)}, but (observation, info) is expected") from None
         self._check_spaces(env)
         self._reseed[env], self._ended[env], self.steps[env] = None, False, 0
         row = env - answer.start
@@ -119,23 +120,23 @@ class Host:
         try:
             answered = self.envs[env].step(action)
         except (Exception, SystemExit) as error:
-            raise _Broken(f"step({action}) raised {error!r}") from error
+            raise Broken(f"step({action}) raised {error!r}") from error
         try:
             observation, reward, terminated, truncated, _ = answered
         except (TypeError, ValueError):
             expected = "(observation, reward, terminated, truncated, info) is expected"
-            raise _Broken(f"step({action}) returned {_short(answered)}, but {expected}") from None
+            raise Broken(f"step({action}) returned {_short(answered)}, but {expected}") from None
         row = env - answer.start
         self._write(row, observation, answer)
         try:
             answer.reward[row] = float(reward)
         except (TypeError, ValueError):
-            raise _Broken(f"reward {_short(reward)} after action {action}: a number is expected") from None
+            raise Broken(f"reward {_short(reward)} after action {action}: a number is expected") from None
         if terminated is False and truncated is False:
             return
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if flag is None or np.ndim(flag) != 0 or flag not in (0, 1):
-                raise _Broken(f"{name} {_short(flag)} after action {action}: True or False is expected")
+                raise Broken(f"{name} {_short(flag)} after action {action}: True or False is expected")
         if terminated or truncated:
             answer.terminated[row], answer.truncated[row] = terminated, truncated
             self._ended[env] = True
@@ -148,7 +149,7 @@ class Host:
                     for key in leaf.keys:
                         value = value[key]
                 except (KeyError, IndexError, TypeError):
-                    raise _Broken(f"observation has no leaf {leaf.name!r}") from None
+                    raise Broken(f"observation has no leaf {leaf.name!r}") from None
             if leaf.plain and type(value) is np.ndarray and value.dtype == leaf.declared and value.shape == leaf.shape:
                 leaf.buffer[row] = value
             else:
@@ -159,18 +160,16 @@ class Host:
         array = np.asarray(value)
         if array.shape != leaf.shape or not np.can_cast(array.dtype, leaf.buffer.dtype, "same_kind"):
             got = f"shape {array.shape} of {array.dtype}"
-            raise _Broken(f"{leaf.name} has {got}, but its space promises {leaf.shape} of {leaf.declared}")
+            raise Broken(f"{leaf.name} has {got}, but its space promises {leaf.shape} of {leaf.declared}")
         if array.dtype.name == "float64" and leaf.declared.name == "float32":
             self._note(f"{self.name!r}: {leaf.name} is float64 although its space says float32; cast")
         if leaf.limit is not None:
             array = array - leaf.begin
             if (array < 0).any() or (array >= leaf.limit).any():
-                raise _Broken(f"{leaf.name} = {value} is outside its space {leaf.space}")
+                raise Broken(f"{leaf.name} = {value} is outside its space {leaf.space}")
         return spaces.saturate(leaf.space, array) if leaf.narrowed else array
 
-    def _judge(
-        self, ids: Sequence[int], rows: Any, actions: Iterable[Any], answer: Answer, failures: list[Failure]
-    ) -> None:
+    def _judge(self, ids: Sequence[int], rows: Any, actions: Iterable[Any], answer: Answer, failures: list[Failure]) -> None:
         """What can be judged for all rows at once: numbers that are not finite, and values outside of their box."""
         broken = {failure.env_id for failure in failures}
         for name, buffer in answer.floats:
@@ -198,7 +197,7 @@ class Host:
             return
         for role, given, promised in zip(("observation", "action"), mine, (self.observation, self.action)):
             if given != promised:
-                raise _Broken(f"its {role} space is {_short(given)}, but the pool was made for {_short(promised)}")
+                raise Broken(f"its {role} space is {_short(given)}, but the pool was made for {_short(promised)}")
         self._checked[env] = mine
 
     def place(self, env: int) -> str:

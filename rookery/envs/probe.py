@@ -37,12 +37,12 @@ def probe(make_env: MakeEnv, name: str, *, seconds: float = 0.15) -> Probe:
     host.reseed(0, 0, seed=0)
     step_seconds = _play(host, answer, seconds)
     host.close()
-    return Probe(host.observation, host.action, make_seconds, step_seconds, tuple([*notes, *host.notes]))
+    return Probe(host.observation, host.action, make_seconds, step_seconds, (*notes, *host.notes))
 
 
 _IGNORES_SEED = (
-    "{name!r} ignores the seed of reset(): the same seed and the same actions show different things, so a run cannot be repeated. "
-    "Its reset() should call super().reset(seed=seed) and draw from self.np_random"
+    "{name!r} ignores the seed of reset(): the same seed and the same actions show different things, so a run cannot be "
+    "repeated. Its reset() should call super().reset(seed=seed) and draw from self.np_random"
 )
 
 

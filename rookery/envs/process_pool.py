@@ -111,7 +111,7 @@ class ProcessPool:
         self._epoll, self._watched = select.epoll(), {}  # type: ignore[var-annotated]
         self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes))]
         self._finalizer = weakref.finalize(self, _shut_all, self._workers)
-        self._letters: dict[str, Any] = {}
+        self._letters: dict[int, dict[str, Any]] = {}  # of each worker, the last of each type
         self._reports: dict[int, str] = {}  # why the last answer of an environment is none
         self._told: set[str] = set()
         self._board: Any = None
@@ -133,6 +133,7 @@ class ProcessPool:
         self._blank = np.zeros(num_envs, bool)  # it shows what stands for an answer while its worker is not there
         self._flying = np.zeros(num_envs, bool)  # sent to, and not yet received from
         self._orders = np.zeros(num_envs, np.uint8)  # for the next request
+        self._usual = False  # every environment is there and has only to step
         self._ticket, self._is_reset = 0, False
         self._firsts: PyTree = None  # a first observation of each, in case its worker is lost
         self._shown = [self._rows(group, ids) for group, ids in zip(self.groups, self._ids)]
@@ -145,7 +146,7 @@ class ProcessPool:
         self._settle()
         self._seed = self._seed if seed is None else seed
         self._board.incarnation[:] = 0
-        self._orders[:] = RESET
+        self._orders[:], self._usual = RESET, False
         self._tally.start_all()
         everyone = np.arange(self.num_envs)
         self._request(slice(0, self.num_envs), self._workers)
@@ -254,7 +255,7 @@ class ProcessPool:
         self._seed = int(snapshot["seed"])
         self._board.incarnation[:] = snapshot["incarnation"]
         self._tally.restore(snapshot["tally"])
-        self._orders[:], self._flying[:], self._is_reset = STEP, False, True
+        self._orders[:], self._flying[:], self._is_reset, self._usual = STEP, False, True, False
         everyone = self._rows(slice(0, self.num_envs), np.arange(self.num_envs))
         tree_map(np.copyto, tuple(everyone)[1:], tuple(snapshot["last"][name] for name in TimeStep._fields[1:]))
         whole = self._copy(np.arange(self.num_envs))
@@ -282,40 +283,48 @@ class ProcessPool:
 
     def _request(self, rows: Any, workers: list[_Worker]) -> None:
         """A new ticket for some environments: their next answer, or what stands for it where the worker is gone."""
-        self._start_the_due()
-        board = self._board
+        if not self._usual:
+            self._start_the_due()
         self._ticket += 1
-        if self._orders[rows].any():
-            ids = np.arange(self.num_envs)[rows]
-            for env in ids[self._orders[ids] != STEP].tolist():
-                board.seed[env] = derive_seed(self._seed, env, int(board.incarnation[env]))
-        board.order[rows] = self._orders[rows]
         self._flying[rows] = True
-        if self._present[rows].all():
-            board.want[rows] = self._ticket
-            self._orders[rows] = STEP
+        if self._usual:
+            self._board.want[rows] = self._ticket
         else:
-            ids = np.arange(self.num_envs)[rows]
-            there, absent = ids[self._present[ids]], ids[~self._present[ids]]
-            board.want[there] = self._ticket
-            self._orders[there] = STEP
-            self._show_blank(absent)
+            self._request_unusual(np.arange(self.num_envs)[rows])
         now = time.monotonic()
         for worker in workers:
             if worker.state == READY:
                 worker.marker = (-1, now)
                 os.eventfd_write(worker.bells[0], 1)
 
+    def _request_unusual(self, ids: np.ndarray) -> None:
+        """Some are to be reset or rebuilt, or are not there, or were so the last time."""
+        board = self._board
+        for env in ids[self._orders[ids] != STEP].tolist():
+            board.seed[env] = derive_seed(self._seed, env, int(board.incarnation[env]))
+        board.order[ids] = self._orders[ids]
+        there, absent = ids[self._present[ids]], ids[~self._present[ids]]
+        self._orders[there] = STEP
+        board.want[there] = self._ticket
+        self._show_blank(absent)
+        self._usual = not (self._orders.any() or board.order.any()) and bool(self._present.all())
+
     def _await(self, rows: Any, workers: list[_Worker]) -> None:
         """Until every environment has answered; EnvironmentFailed if one did not, or not well."""
-        board = self._board
-        self._pump(0.0)
-        while not (board.done[rows] == board.want[rows]).all():
+        board, done, want = self._board, self._board.done[rows], self._board.want[rows]
+        here = (done == want).all()
+        self._pump(0.0 if here else self._patience(workers))  # always: a bell also orders what two cores see of memory
+        while not here:
+            if not isinstance(rows, slice):
+                done = board.done[rows]
+            here = (done == want).all()
+            if here:
+                break
             for worker in workers:
                 if worker.state == DEAD and (board.done[worker.ids] != board.want[worker.ids]).any():
                     raise self._loss(worker)
-            self._pump(self._patience(workers))
             self._kill_the_late(workers)
+            self._pump(self._patience(workers))
         if board.failed[rows].any():
             env = int(np.arange(self.num_envs)[rows][board.failed[rows].nonzero()[0][0]])
             while env not in self._reports and self._workers[self._owner[env]].state == READY:
@@ -384,7 +393,7 @@ class ProcessPool:
             theirs.close()
         worker.mail, worker.bells = Mail(mine), (os.eventfd(0), os.eventfd(0))
         worker.state, worker.since, worker.why = STARTING, time.monotonic(), ""
-        self._letters[worker.index] = {}  # type: ignore[index]
+        self._letters[worker.index] = {}
         for fd, kind in ((worker.child.pidfd, "death"), (mine.fileno(), "mail"), (worker.bells[1], "bell")):
             self._epoll.register(fd, select.EPOLLIN)
             self._watched[fd] = (worker, kind)
@@ -409,7 +418,7 @@ class ProcessPool:
         worker.state = WAITING
         worker.since = now + min(BACK_OFF[1], BACK_OFF[0] * 2 ** (len(worker.losses) - 1))
         ids = worker.ids
-        self._present[ids] = False
+        self._present[ids], self._usual = False, False
         lost = ids[self._board.done[ids] != self._board.want[ids]]
         self.lost_steps += len(lost)
         self._board.failed[ids] = 0
@@ -433,8 +442,8 @@ class ProcessPool:
                 self._attach(worker)
             if worker.state == READY and not self._present[worker.ids].any():
                 self._present[worker.ids], self._blank[worker.ids] = True, False
-            if worker.state == DEAD and not self._present[worker.ids].any() and not self._flying[worker.ids].all():
-                self._board.done[worker.ids] = -1  # the next recv says so
+            if worker.state == DEAD and not self._present[worker.ids].any():
+                self._board.done[worker.ids] = -1  # it died before it was there: the next recv says so
 
     def _check_starting(self) -> None:
         for worker in self._workers:
@@ -530,7 +539,7 @@ class ProcessPool:
     # ---------------------------------------------------------------------------------------------- small parts
 
     def _letter(self, worker: _Worker) -> dict[str, Any]:
-        return self._letters.setdefault(worker.index, {})  # type: ignore[arg-type]
+        return self._letters.setdefault(worker.index, {})
 
     def _tell(self, text: str) -> None:
         key = text.partition(" has values")[0]
@@ -540,7 +549,7 @@ class ProcessPool:
 
     def _reincarnate(self, env: int, order: int) -> None:
         self._board.incarnation[env] += 1
-        self._orders[env] = order
+        self._orders[env], self._usual = order, False
 
     def _show_blank(self, ids: np.ndarray) -> None:
         """`first`, no reward and an earlier first observation: a row that no transition leads to."""

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 from rookery import spaces
-from rookery.envs.host import Answer, Failure, Host, MakeEnv, each
+from rookery.envs.host import Answer, Broken, Failure, Host, MakeEnv, each
 from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, group_of, join, split
 from rookery.trees import tree_map
 from rookery.types import Episode, PyTree, TimeStep
@@ -25,7 +25,10 @@ class SerialPool:
 
     def __init__(self, make_env: MakeEnv, num_envs: int, *, id: str, seed: int = 0, groups: int = 1) -> None:
         self.id, self.num_envs, self.groups = id, num_envs, split(num_envs, groups)
-        self._host = Host(make_env, range(num_envs), num_envs, name=id)
+        try:
+            self._host = Host(make_env, range(num_envs), num_envs, name=id)
+        except Broken as broken:
+            raise EnvironmentFailed(f"{id!r}: {broken}", 0) from broken
         self._seed = seed
         self.spec = spaces.spec_of(self._host.observation, self._host.action, id)
         self._ids = [env_ids(group) for group in self.groups]
@@ -77,7 +80,11 @@ class SerialPool:
         group = group_of(self.groups, env_id)
         self._tally.abort(env_id)
         incarnation = self._host.incarnation[env_id] + 1
-        self._host.rebuild(env_id, incarnation, derive_seed(self._seed, env_id, incarnation))
+        try:
+            self._host.rebuild(env_id, incarnation, derive_seed(self._seed, env_id, incarnation))
+        except (Exception, SystemExit) as error:
+            said = str(error) if isinstance(error, Broken) else repr(error)
+            raise EnvironmentFailed(f"{self._host.place(env_id)}: it cannot be made: {said}", env_id) from error
         if self._failed[group].pop(env_id, None) is not None:
             self._todo[group] = sorted([*self._todo[group], env_id])
 

@@ -60,7 +60,7 @@ def describe(observation: Space, action: Space, num_envs: int) -> Board:
     seen = tree_map(lambda spec: ArraySpec((N, *spec.shape), spec.dtype), spaces.array_specs(observation))
     flags = [row(bool) for _ in range(3)]
     kinds = ("int64", "int64", "uint8", "int64", "int64", "uint8", "int64", "int32")
-    return Board(seen, row("float32"), *flags, rows(action), *map(row, kinds))
+    return Board._make([seen, row("float32"), *flags, rows(action), *map(row, kinds)])
 
 
 def nbytes(board: Board) -> int:

@@ -24,7 +24,7 @@ import cloudpickle
 import numpy as np
 
 from rookery.envs import shared
-from rookery.envs.host import Answer, Host, each
+from rookery.envs.host import Answer, Broken, Host, each
 from rookery.envs.probe import probe
 from rookery.trees import tree_map
 
@@ -93,7 +93,7 @@ def serve(end: socket.socket) -> None:
 
 def _said(error: BaseException) -> str:
     text = str(error)
-    return text if type(error).__name__ == "_Broken" else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, Broken) else f"{type(error).__name__}: {text}"
 
 
 class _Loop:
@@ -110,7 +110,7 @@ class _Loop:
         )
         self.ids = ids
         self.want, self.done = _part(board.want, ids), _part(board.done, ids)
-        now = memoryview(board.now)  # type: ignore[arg-type]
+        now = memoryview(board.now)
         index = attached["index"]
 
         def stepping(env: int) -> None:
@@ -157,7 +157,9 @@ class _Loop:
 
     def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str]]]:
         """Reseeds and rebuilds what was ordered; those that could not be made are failures."""
-        made, failures, host = [], [], self.host
+        made: list[int] = []
+        failures: list[tuple[int, str]] = []
+        host = self.host
         for env in ids:
             order, what = self.board.order[env], (env, int(self.board.incarnation[env]), int(self.board.seed[env]))
             host.stepping(env)

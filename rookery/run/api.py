@@ -8,7 +8,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import newest_checkpoint, saved_params
+from rookery.run.assemble import make_pool, newest_checkpoint, processes_of, saved_params
 from rookery.run.directory import Run
 from rookery.run.trainer import Result, Trainer
 
@@ -63,7 +63,7 @@ def load(path: str | Path, *, root: str | Path = "runs", algorithm: Any = None, 
     run = Run.open(path, root)
     cfg = config.from_dict(run.config["config"], algorithm=algorithm, env=env, torso=torso)
     tree, _ = checkpoint.load(run.checkpoint or newest_checkpoint(run))
-    spec = envs.spec_of(cfg.env, **cfg.env_options)
+    spec = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
     agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
     return Policy(agent, spec, jax.tree.map(np.asarray, saved_params(agent, tree["topology"])))
 
@@ -76,7 +76,7 @@ def evaluate_run(path: str | Path, *, episodes: int, seed: int, root: str | Path
     directory = run.checkpoint or newest_checkpoint(run)
     policy, meta = load(directory), checkpoint.read_meta(directory)
     cfg = config.from_dict(run.config["config"])
-    evaluator = Evaluator(policy.agent, lambda: envs.make(cfg.env, episodes, **cfg.env_options), seed=seed)
+    evaluator = Evaluator(policy.agent, lambda: make_pool(cfg, episodes), seed=seed)
     try:
         evaluation = evaluator.evaluate(policy.params)
     finally:

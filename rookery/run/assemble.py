@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery import envs
+from rookery.envs.cores import usable_cores
 from rookery.run import checkpoint
 from rookery.run.config import Config, ConfigError, check, check_values
 from rookery.run.directory import Run
-from rookery.types import Agent, PyTree, Spec
+from rookery.types import Agent, EnvPool, PyTree, Spec
 
 PACKAGE = str(Path(__file__).parents[1])
 
@@ -33,7 +34,7 @@ def assemble(cfg: Config) -> Parts:
     check_values(cfg)
     with _refusing():
         try:
-            spec = envs.spec_of(cfg.env, **cfg.env_options)
+            spec = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
         except TypeError as error:  # gymnasium hands options on to the environment's own __init__
             if not cfg.env_options:
                 raise
@@ -42,6 +43,17 @@ def assemble(cfg: Config) -> Parts:
         agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
         check(cfg, agent)
         return Parts(spec, agent, cfg.topology.graph(agent, spec))
+
+
+def make_pool(cfg: Config, num_envs: int, groups: int = 1) -> EnvPool:
+    """Environments as the config asks for them; the cores are shared by its collectors."""
+    cores = max(1, usable_cores() // cfg.topology.collectors)
+    more = {"processes": processes_of(cfg), "cores": cores, "step_seconds": cfg.run.env_step_seconds}
+    return envs.make(cfg.env, num_envs, groups=groups, **more, **cfg.env_options)
+
+
+def processes_of(cfg: Config) -> envs.Processes:
+    return "auto" if cfg.run.env_processes is None else cfg.run.env_processes
 
 
 @contextmanager

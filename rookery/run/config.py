@@ -55,6 +55,12 @@ class RunOptions:
     """Updates between checkpoints; by default a tenth of the run."""
     keep_checkpoints: int = 3
     """Older ones are removed."""
+    env_processes: int | None = None
+    """Worker processes for environments that Python steps one by one, per collector; 0: none; by default, measured."""
+    env_step_seconds: float = 60.0
+    """An environment in a worker process that takes longer to answer is taken to hang, and replaced."""
+    env_restarts: int = 20
+    """Failures of environments that are mended within a minute, per collector; one more ends the run."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
 
@@ -62,7 +68,10 @@ class RunOptions:
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
     + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period"), 1
-) | {"seed": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0, "value_cost": 0}  # fmt: skip
+) | {
+    "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
+    "value_cost": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +194,8 @@ def check_values(config: Config) -> None:
             if least is not None and isinstance(value, (int, float)) and value < least:
                 raise ConfigError(f"{_flag(f.name)} {value}: it must be at least {least}")
     run, algorithm, topology = config.run, config.algorithm, config.topology
+    if run.env_step_seconds <= 0:
+        raise ConfigError(f"--env-step-seconds {run.env_step_seconds:g}: it must be more than 0")
     if run.seconds is not None and run.seconds <= 0:
         raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):

@@ -1,14 +1,15 @@
 """The Trainer drives a topology step by step and owns everything around it: budgets, evaluation, checkpoints, metrics.
 
-    trainer = rookery.Trainer("ppo", env="CartPole-v1", total_steps=100_000)
-    for progress in trainer:
-        print(progress.env_steps, trainer.return_mean)
-    trainer.save()
+trainer = rookery.Trainer("ppo", env="CartPole-v1", total_steps=100_000)
+for progress in trainer:
+    print(progress.env_steps, trainer.return_mean)
+trainer.save()
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import assemble, newest_checkpoint, saved_params
+from rookery.run.assemble import assemble, make_pool, newest_checkpoint, saved_params
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.meter import Meter, resident_mb
@@ -25,6 +26,7 @@ from rookery.run.returns import ReturnWindow
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
 from rookery.types import EnvPool, PyTree
 
+_logger = logging.getLogger(__name__)
 LOG_SECONDS = 1.0  # between rows of metrics.jsonl
 
 
@@ -80,7 +82,8 @@ class Trainer:
         self._snapshot: PyTree | None = None
         self._run: Run | None = None
         self._board: TensorBoard | None = None
-        self._evaluator = Evaluator(self.agent, self._evaluation_pool, seed=cfg.run.seed + 1_000_003)
+        restarts = cfg.run.env_restarts
+        self._evaluator = Evaluator(self.agent, self._evaluation_pool, seed=cfg.run.seed + 1_000_003, env_restarts=restarts)
         self.progress: Any = None
         self.returns = ReturnWindow(target=cfg.run.stop_return)
         self.eval_return_mean: float | None = None
@@ -102,6 +105,8 @@ class Trainer:
         now = self.seconds
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self.meter.add(now, progress)
+        for mended in progress.mended:
+            self._tell_mended(mended)
         self._schedule(progress)
         if now - self._logged >= LOG_SECONDS:
             self._log(now)
@@ -118,12 +123,17 @@ class Trainer:
 
         self._open_run()
         self._runtime = LocalRuntime()
-        make_pool: Callable[[int, int], EnvPool] = lambda num_envs, groups: envs.make(
-            self.config.env, num_envs, groups=groups, **self.config.env_options
-        )
-        job = Job(self.agent, self.spec, make_pool, self._runtime, self.config.run.seed)
+        make: Callable[[int, int], EnvPool] = lambda num_envs, groups: make_pool(self.config, num_envs, groups)
+        options = self.config.run
+        job = Job(self.agent, self.spec, make, self._runtime, options.seed, env_restarts=options.env_restarts)
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
+
+    def _tell_mended(self, mended: envs.Mended) -> None:
+        """The first line to the user, and all of it to the run's log."""
+        many = f"environments {', '.join(map(str, mended.env_ids))} were" if len(mended.env_ids) > 1 else "it was"
+        _logger.warning("%s rebuilt: %s", many, mended.message)
+        self.say(f"{mended.message.splitlines()[0]}; {many} rebuilt, see log.txt")
 
     def _schedule(self, progress: Any) -> None:
         """Evaluates, saves and stops when it is time. Counted in updates, so that a repeated run does the same."""
@@ -140,8 +150,10 @@ class Trainer:
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
-        elif options.stop_eval_return is not None and self.eval_return_mean is not None and (
-            self.eval_return_mean >= options.stop_eval_return
+        elif (
+            options.stop_eval_return is not None
+            and self.eval_return_mean is not None
+            and (self.eval_return_mean >= options.stop_eval_return)
         ):
             self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
             self.seconds_to_target = round(self.seconds, 3)
@@ -270,7 +282,7 @@ class Trainer:
         row = self.row()
         values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "report", "starting")}
         values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
-        values |= {"rss_mb": resident_mb()}
+        values |= {"rss_mb": resident_mb(), "env_failures": self.progress.env_failures}
         self._open_run().write_metrics(values)
         if self._board is not None:
             self._board.write(values, row.env_steps)
@@ -294,6 +306,7 @@ class Trainer:
             "seconds_to_target": self.seconds_to_target,
             "learner_idle": round(total.learner_idle, 4),
             "policy_lag_mean": round(total.lag_mean, 3),
+            "env_failures": p.env_failures,
             "parameters": self.num_parameters,
         }
 
@@ -378,4 +391,4 @@ class Trainer:
         self.close()
 
     def _evaluation_pool(self) -> EnvPool:
-        return envs.make(self.config.env, self.config.run.eval_episodes, **self.config.env_options)
+        return make_pool(self.config, self.config.run.eval_episodes)

@@ -11,6 +11,7 @@ import numpy as np
 
 from rookery.data import arrays
 from rookery.data.queue import Queue
+from rookery.envs import Mended
 from rookery.runtime.local import Handle, LocalRuntime
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
@@ -27,6 +28,7 @@ class Job:
     make_pool: Callable[[int, int], EnvPool]  # (num_envs, groups)
     runtime: LocalRuntime
     seed: int
+    env_restarts: int = 20  # failures of environments that a collector mends within a minute
 
 
 class Edge(NamedTuple):
@@ -56,6 +58,8 @@ class Progress:
     updates: int
     episodes: int
     finished: list[Episode]  # since the last Progress
+    env_failures: int  # of environments, mended
+    mended: list[Mended]  # since the last Progress
     report: dict[str, float]  # of the last update
     params: PyTree
     version: int
@@ -86,9 +90,11 @@ class Meters:
     trained_steps: int = 0
     updates: int = 0
     episodes: int = 0
+    env_failures: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
     finished: list[Episode] = field(default_factory=list)
+    mended: list[Mended] = field(default_factory=list)
     report: dict[str, float] = field(default_factory=dict)
     lags: list[tuple[float, int]] = field(default_factory=list)
 
@@ -96,6 +102,8 @@ class Meters:
         self.env_steps += rollout.env_steps
         self.episodes += len(rollout.episodes)
         self.finished += rollout.episodes
+        self.env_failures += len(rollout.mended)
+        self.mended += rollout.mended
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
         self.moved("rollouts")
@@ -117,6 +125,7 @@ class Meters:
 
     def progress(self, crew: Crew, *, snapshot: Callable[[], PyTree] | None) -> Progress:
         finished, self.finished = self.finished, []
+        mended, self.mended = self.mended, []
         lags, self.lags = self.lags, []
         return Progress(
             env_steps=self.env_steps,
@@ -124,6 +133,8 @@ class Meters:
             updates=self.updates,
             episodes=self.episodes,
             finished=finished,
+            env_failures=self.env_failures,
+            mended=mended,
             report=self.report,
             params=crew.params,
             version=crew.version,
@@ -135,7 +146,7 @@ class Meters:
         )
 
     def snapshot(self) -> PyTree:
-        names = ("env_steps", "trained_steps", "updates", "episodes")
+        names = ("env_steps", "trained_steps", "updates", "episodes", "env_failures")
         finished = np.array(self.finished, np.float64).reshape(-1, 3)  # not told yet: the next Progress does
         return {name: getattr(self, name) for name in names} | {"items": dict(self.items), "finished": finished}
 
@@ -166,7 +177,7 @@ class Crew:
         self.collectors: list[Handle] = [
             job.runtime.spawn(
                 Collector, job.agent, make_pool, index=i, num_collectors=collectors, seed=job.seed,
-                snapshot=saved[i], name=f"collector-{i}",
+                env_restarts=job.env_restarts, snapshot=saved[i], name=f"collector-{i}",
             )
             for i in range(collectors)
         ]  # fmt: skip

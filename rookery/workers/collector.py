@@ -8,7 +8,7 @@ is being decided on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 
 from rookery import ops, spaces
 from rookery.data import arrays
+from rookery.envs import Mended, Mender
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
@@ -33,6 +34,7 @@ class Collected(NamedTuple):
     episodes: list[Episode]
     seconds: dict[str, float]  # env, inference, transfer
     rollout: Rollout
+    mended: Sequence[Mended] = ()  # environments that failed and were rebuilt
 
 
 class Collector:
@@ -45,10 +47,12 @@ class Collector:
         num_collectors: int = 1,
         seed: int = 0,
         incarnation: int = 0,
+        env_restarts: int = 20,
         snapshot: PyTree | None = None,
     ) -> None:
         self.index, self._agent, self._needs = index, agent, agent.needs
         self._pool = make_pool()
+        self._mender = Mender(self._pool, restarts=env_restarts)
         B = self._pool.num_envs
         self._num_envs = B * num_collectors
         self._env_index = index * B + np.arange(B)
@@ -76,7 +80,7 @@ class Collector:
                 self._streams += 1
                 self._steps[:] = 0
             entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))
-            whole = self._pool.reset(int(entropy.generate_state(1)[0] >> 1))
+            whole = self._mender.reset(int(entropy.generate_state(1)[0] >> 1))
         self._current = [jax.tree.map(lambda x, p=part: x[p], whole) for part in self._pool.groups]
 
     def publish(self, params: PyTree, version: int) -> None:
@@ -113,7 +117,11 @@ class Collector:
             else:  # what was asked for is learned from where it was asked for
                 jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
-        return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout)
+        mended = self._mender.take()
+        for failure in mended:  # their streams end with this rollout
+            self._streams[list(failure.env_ids)] += 1
+            self._steps[list(failure.env_ids)] = 0
+        return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended)
 
     def _begin(self, rollout: Rollout, version: int) -> None:
         rollout.version[:] = version
@@ -151,7 +159,7 @@ class Collector:
     def _receive(self, group: int, rows: _Rows, t: int) -> None:
         """Takes the answer to action t - 1: the outcome of row t - 1 and the observation of row t."""
         begin = time.perf_counter()
-        now = self._current[group] = self._pool.recv(group)
+        now = self._current[group] = self._mender.recv(group)
         received = time.perf_counter()
         rows.reward[t - 1] = now.reward
         np.subtract(1.0, now.terminated, out=rows.discount[t - 1])

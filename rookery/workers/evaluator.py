@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from rookery.envs import Mender
 from rookery.types import Agent, EnvPool, PyTree, TimeStep
 from rookery.workers.policy import Policy
 
@@ -28,9 +29,12 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    def __init__(self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, max_steps: int = 27_000) -> None:
+    def __init__(
+        self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, max_steps: int = 27_000, env_restarts: int = 20
+    ) -> None:
         """max_steps: per episode; 27,000 agent steps are Atari's 108,000 frames."""
         self._agent, self._make_pool, self._seed, self._max_steps = agent, make_pool, seed, max_steps
+        self._restarts = env_restarts
         self._pool: EnvPool | None = None  # made when first needed, then kept: a second evaluation starts at once
 
     def evaluate(self, params: PyTree) -> Evaluation:
@@ -39,16 +43,20 @@ class Evaluator:
         if self._pool is None:
             self._pool = self._make_pool()
         pool = self._pool
+        mender = Mender(pool, restarts=self._restarts)
         policy = Policy(self._agent, pool.spec, params)
-        now, memory = pool.reset(self._seed), None
+        now, memory = mender.reset(self._seed), None
         total, length = np.zeros(pool.num_envs), np.zeros(pool.num_envs, int)
         running = np.ones(pool.num_envs, bool)
         pool.take_episodes()
         for _ in range(self._max_steps):
             action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
-            now = _step(pool, action)
+            now = _step(pool, mender, action)
             total += now.reward * running
             length += running
+            for failure in mender.take():  # begun anew
+                lost = list(failure.env_ids)
+                total[lost] = length[lost] = 0
             for episode in pool.take_episodes():  # the pool knows when a game is over; a lost life is not the end
                 running[episode.env_id] = False
             if not running.any():
@@ -60,8 +68,8 @@ class Evaluator:
             self._pool.close()
 
 
-def _step(pool: EnvPool, action: PyTree) -> TimeStep:
+def _step(pool: EnvPool, mender: Mender, action: PyTree) -> TimeStep:
     for group, part in enumerate(pool.groups):
         pool.send(jax.tree.map(lambda x, p=part: x[p], action), group)
-    parts = [pool.recv(group) for group in range(len(pool.groups))]
+    parts = [mender.recv(group) for group in range(len(pool.groups))]
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *xs: np.concatenate(xs), *parts)

@@ -1,0 +1,108 @@
+"""In this process, or in how many others? Measured, once per environment: what a step costs, and what waking a worker does.
+
+Environments that a C++ or numpy pool steps are not asked; this is for those that Python steps one by one.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import statistics
+import sys
+import time
+from contextlib import suppress
+from os import getcwd
+from typing import Any, NamedTuple
+
+from rookery.envs import nursery
+from rookery.envs.host import MakeEnv
+from rookery.envs.pool import EnvironmentFailed
+from rookery.envs.probe import Probe
+from rookery.envs.process_pool import pack
+from rookery.envs.worker import Mail
+
+ECHOES = 20
+PLAY_SECONDS = 0.15
+
+
+class Measured(NamedTuple):
+    probe: Probe
+    wake_seconds: float  # to another process and back
+
+
+class Choice(NamedTuple):
+    processes: int  # 0: in this process
+    why: str
+
+
+class CannotMake(Exception):
+    """The factory raised: whoever wants to know what, calls it."""
+
+
+_known: dict[Any, Measured] = {}
+
+
+def measure(make_env: MakeEnv, id: str, key: Any = None, *, timeout: float = 120.0) -> Measured:
+    """Makes one environment in a process of its own and plays it for a moment; remembered under `key`."""
+    if key is not None and key in _known:
+        return _known[key]
+    packed = pack(make_env, id)
+    mine, theirs = socket.socketpair()
+    child = nursery.shared().spawn(theirs)
+    theirs.close()
+    mail = Mail(mine)
+    try:
+        mail.send("probe", make=packed, name=id, seconds=PLAY_SECONDS, path=sys.path, cwd=getcwd())
+        answer = _receive(mail, child, id, timeout)
+        if answer["type"] == "failed":
+            raise CannotMake(f"{id!r}: {answer['message']}\n{answer['traceback'].rstrip()}")
+        found = Measured(answer["result"], statistics.median(_echoes(mail, child, id)))
+        mail.send("bye")
+    finally:
+        with suppress(OSError):
+            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        mail.close()
+    if key is not None:
+        _known[key] = found
+    return found
+
+
+def choose(measured: Measured, num_envs: int, groups: int, cores: int) -> Choice:
+    """With one group the workers have all cores while the caller waits; with more, one core is left to the caller."""
+    size, step, wake = num_envs // groups, measured.probe.step_seconds, measured.wake_seconds
+    processes = max(1, min(cores if groups == 1 else cores - 1, size))
+    alone = size * step
+    shared = size * step / processes + wake
+    each = f"{_time(step)} a step, {_time(wake)} to wake a process"
+    if groups == 1 and (processes == 1 or shared > 0.9 * alone):
+        return Choice(0, f"{each}: {size} steps in process take {_time(alone)}, in {processes} processes {_time(shared)}")
+    if groups > 1 and (cores == 1 or alone < 2 * wake):
+        return Choice(0, f"{each}: {size} steps take {_time(alone)}, too little to be done beside the deciding")
+    return Choice(processes, f"{each}: {size} steps in process take {_time(alone)}, in {processes} {_time(shared)}"
+                  + (", while another group is decided on" if groups > 1 else ""))  # fmt: skip
+
+
+def _receive(mail: Mail, child: nursery.Child, id: str, timeout: float) -> dict[str, Any]:
+    ready, _, _ = select.select([mail.socket.fileno(), child.pidfd], [], [], timeout)
+    if not ready:
+        raise EnvironmentFailed(f"{id!r}: making one and playing it for a moment took more than {timeout:g} s", 0)
+    try:
+        return mail.receive()
+    except (EOFError, OSError):
+        ended = nursery.shared().status(child.pid)
+        raise EnvironmentFailed(f"{id!r}: the process that tried it {ended}", 0) from None
+
+
+def _echoes(mail: Mail, child: nursery.Child, id: str) -> list[float]:
+    seconds = []
+    for _ in range(ECHOES):
+        begin = time.perf_counter()
+        mail.send("call")
+        _receive(mail, child, id, 10.0)
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def _time(seconds: float) -> str:
+    return f"{1e6 * seconds:.0f} µs" if seconds < 1e-3 else f"{1e3 * seconds:.1f} ms"
