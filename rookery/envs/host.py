@@ -105,10 +105,9 @@ class Host:
             answered = self.envs[env].reset(seed=self._reseed[env])
         except (Exception, SystemExit) as error:
             raise Broken(f"reset() raised {error!r}") from error
-        try:
-            observation, _ = answered
-        except (TypeError, ValueError):
-            raise Broken(f"reset() returned {_short(answered)}, but (observation, info) is expected") from None
+        if not isinstance(answered, tuple) or len(answered) != 2:
+            raise Broken(f"reset() returned {_short(answered)}, but (observation, info) is expected")
+        observation = answered[0]
         self._check_spaces(env)
         self._reseed[env], self._ended[env], self.steps[env] = None, False, 0
         row = env - answer.start

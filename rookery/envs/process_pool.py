@@ -57,6 +57,7 @@ class _Worker:
     ids: np.ndarray
     state: str = WAITING
     child: nursery.Child | None = None
+    born: nursery.Nursery | None = None
     mail: Mail | None = None
     bells: tuple[int, int] = (-1, -1)  # go, rang
     since: float = 0.0  # of the state
@@ -173,6 +174,8 @@ class ProcessPool:
         self._flying[part] = False
         step = self._shown[group]
         self._tally.add(group, step.reward, step.terminated | step.truncated)
+        if not self._usual:
+            self._abort_the_lost(np.arange(part.start, part.stop))
         return step
 
     def send_to(self, env_ids: Array, action: PyTree) -> None:
@@ -193,6 +196,7 @@ class ProcessPool:
         self._flying[ids] = False
         step = self._copy(ids)
         self._tally.add_some(ids, step.reward, step.terminated | step.truncated)
+        self._abort_the_lost(ids)
         return step
 
     def answered(self, count: int = 1, timeout: float | None = None) -> Array:
@@ -311,20 +315,17 @@ class ProcessPool:
 
     def _await(self, rows: Any, workers: list[_Worker]) -> None:
         """Until every environment has answered; EnvironmentFailed if one did not, or not well."""
-        board, done, want = self._board, self._board.done[rows], self._board.want[rows]
-        here = (done == want).all()
-        self._pump(0.0 if here else self._patience(workers))  # always: a bell also orders what two cores see of memory
-        while not here:
-            if not isinstance(rows, slice):
-                done = board.done[rows]
-            here = (done == want).all()
+        board = self._board
+        while True:
+            here = (board.done[rows] == board.want[rows]).all()
+            if not here:
+                for worker in workers:
+                    if worker.state == DEAD and (board.done[worker.ids] != board.want[worker.ids]).any():
+                        raise self._loss(worker)
+            self._pump(0.0 if here else self._patience(workers))  # in any case: a bell orders what two cores see of memory
             if here:
                 break
-            for worker in workers:
-                if worker.state == DEAD and (board.done[worker.ids] != board.want[worker.ids]).any():
-                    raise self._loss(worker)
             self._kill_the_late(workers)
-            self._pump(self._patience(workers))
         if board.failed[rows].any():
             env = int(np.arange(self.num_envs)[rows][board.failed[rows].nonzero()[0][0]])
             while env not in self._reports and self._workers[self._owner[env]].state == READY:
@@ -388,7 +389,8 @@ class ProcessPool:
     def _start(self, worker: _Worker) -> None:
         mine, theirs = socket.socketpair()
         try:
-            worker.child = nursery.shared().spawn(theirs)
+            worker.born = nursery.shared()
+            worker.child = worker.born.spawn(theirs)
         finally:
             theirs.close()
         worker.mail, worker.bells = Mail(mine), (os.eventfd(0), os.eventfd(0))
@@ -425,7 +427,8 @@ class ProcessPool:
         self._show_blank(lost)  # the others have an answer that is whole and may still be received
         self._board.done[lost] = self._board.want[lost]
         for env in ids.tolist():
-            self._tally.abort(env)
+            if not self._flying[env]:
+                self._tally.abort(env)  # else when what it shows now is received
             self._reincarnate(env, RESET)
 
     def _start_the_due(self) -> None:
@@ -440,8 +443,9 @@ class ProcessPool:
         for worker in self._workers:
             if worker.state == STARTING and "made" in self._letter(worker):
                 self._attach(worker)
-            if worker.state == READY and not self._present[worker.ids].any():
-                self._present[worker.ids], self._blank[worker.ids] = True, False
+            if worker.state == READY:
+                back = worker.ids[~self._flying[worker.ids]]  # what flies is received as it is: no answer
+                self._present[back], self._blank[back] = True, False
             if worker.state == DEAD and not self._present[worker.ids].any():
                 self._board.done[worker.ids] = -1  # it died before it was there: the next recv says so
 
@@ -455,19 +459,18 @@ class ProcessPool:
 
     def _settle(self) -> None:
         """Waits for what is in flight and for workers that are starting."""
-        while not self._present.all():
+        for env in np.flatnonzero(self._flying & self._present):
+            with suppress(EnvironmentFailed):
+                self._await(np.array([env]), self._owners([env]))
+        self._flying[:] = False
+        while True:
             self._start_the_due()
             for worker in self._workers:
                 if worker.state == DEAD:
                     raise self._loss_of_all(worker)
+            if self._present.all():
+                return
             time.sleep(0.01)
-        for env in np.flatnonzero(self._flying):
-            with suppress(EnvironmentFailed):
-                self._await(np.array([env]), self._owners([env]))
-        self._flying[:] = False
-        for worker in self._workers:
-            if worker.state == DEAD:
-                raise self._loss_of_all(worker)
 
     def _loss_of_all(self, worker: _Worker) -> EnvironmentFailed:
         where = f"{self.id!r}, environments {_ranges(worker.ids)}"
@@ -502,14 +505,13 @@ class ProcessPool:
 
     def _bury(self, worker: _Worker, why: str) -> None:
         """The worker is dead: keeps what it said last, and how it ended."""
-        assert worker.child is not None
+        assert worker.child is not None and worker.born is not None
         self._read_mail(worker)
         failed = self._letter(worker).get("failed")
         pid = worker.child.pid
         if not why and failed is not None:
             why = f"{failed['message']}\n{failed['traceback'].rstrip()}\n"
-        ended = nursery.shared().status(pid)
-        worker.why = f"worker process {pid} {why or ended}"
+        worker.why = f"worker process {pid} {why or worker.born.status(pid)}"
         for fd in (worker.child.pidfd, worker.mail.socket.fileno() if worker.mail else -1, worker.bells[1]):
             self._forget(fd)
         worker.shut()
@@ -561,6 +563,11 @@ class ProcessPool:
         board.reward[fresh], board.terminated[fresh], board.truncated[fresh], board.first[fresh] = 0, False, False, True
         for to, source in zip(tree_leaves(board.observation), tree_leaves(self._firsts)):
             to[fresh] = source[fresh]
+
+    def _abort_the_lost(self, ids: np.ndarray) -> None:
+        """Their episodes are cut short, and what stands for an answer meanwhile belongs to none."""
+        for env in ids[~self._present[ids]].tolist():
+            self._tally.abort(env)
 
     def _unanswerable(self) -> np.ndarray:
         dead = np.zeros(self.num_envs, bool)

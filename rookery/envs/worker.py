@@ -138,7 +138,7 @@ class _Loop:
         board, ids = self.board, rows.tolist()
         where = slice(ids[0], ids[-1] + 1) if ids[-1] - ids[0] + 1 == len(ids) else rows
         asked = ids
-        failures = []
+        failures: list[tuple[int, str]] = []
         if board.order[where].any():
             asked, failures = self._prepare(ids)
         if asked:
