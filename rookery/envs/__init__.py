@@ -3,11 +3,13 @@
 | id | pool |
 |---|---|
 | a toy, e.g. `catch` | `toy_pool.ToyPool`: numpy, exact snapshots |
+| `jax:CartPole-v1`, `gymnax:`, `brax:`, `pgx:<id>`, or an object of theirs | `jax_pool.JaxPool`: one compiled call per group |
 | `ALE/Pong-v5`, `PongNoFrameskip-v4` | `atari.AtariPool`: C++ threads |
 | an id that Gymnasium steps as numpy arrays, e.g. `CartPole-v1` | `vectorised.VectorisedPool` |
 | any other id, or a callable that returns a gymnasium.Env | `serial.SerialPool`: one after the other |
 
-Nothing here imports jax: a process that only steps environments starts in a fraction of a second.
+Nothing here imports jax, a process that only steps environments starts in a fraction of a second; the `jax_*` modules that
+do are imported when such an environment is asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 import gymnasium
 
 from rookery.envs.atari import AtariPool, is_atari
+from rookery.envs.jax_sources import Peeked, build, is_jax_id, kind_of
 from rookery.envs.pool import EnvironmentFailed
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
 from rookery.envs.serial import SerialPool
@@ -29,7 +32,7 @@ from rookery.types import EnvPool, Spec
 
 __all__ = ["EnvInfo", "EnvironmentFailed", "UnknownEnvironment", "catalogue", "make", "spec_of"]
 
-EnvId = str | Callable[..., gymnasium.Env]
+EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written in JAX, see jax_sources
 
 
 def make(id: EnvId, num_envs: int, seed: int = 0, *, groups: int = 1, **options: Any) -> EnvPool:
@@ -42,7 +45,14 @@ def make(id: EnvId, num_envs: int, seed: int = 0, *, groups: int = 1, **options:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
     if not isinstance(id, str):
         name = getattr(id, "__name__", type(id).__name__)
-        return SerialPool(partial(id, **options), num_envs, id=name, seed=seed, groups=groups)
+        if kind_of(id):
+            return _jax_pool(id, options, num_envs, seed=seed, groups=groups)
+        make_env = Peeked(id, options)
+        if kind_of(make_env.first):
+            return _jax_pool(make_env.first, {}, num_envs, seed=seed, groups=groups)
+        return SerialPool(make_env, num_envs, id=name, seed=seed, groups=groups)
+    if is_jax_id(id):
+        return _jax_pool(id, options, num_envs, seed=seed, groups=groups)
     if id in TOYS:
         return ToyPool(id, num_envs, seed=seed, groups=groups, **options)
     spec = find(id)
@@ -56,8 +66,8 @@ def make(id: EnvId, num_envs: int, seed: int = 0, *, groups: int = 1, **options:
             except WrongAutoreset:
                 pass  # stepped one by one instead, where the resets are ours
         # The checker of gymnasium.make warns at the first steps only and costs at each: the pool checks every answer.
-        make_env = partial(gymnasium.make, id, disable_env_checker=True, **options)
-        return SerialPool(make_env, num_envs, id=id, seed=seed, groups=groups)
+        make_one = partial(gymnasium.make, id, disable_env_checker=True, **options)
+        return SerialPool(make_one, num_envs, id=id, seed=seed, groups=groups)
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise missing_dependency(id, error) from error
 
@@ -67,6 +77,12 @@ def spec_of(id: EnvId, **options: Any) -> Spec:
     pool = make(id, 1, **options)
     pool.close()
     return pool.spec
+
+
+def _jax_pool(env: Any, options: dict[str, Any], num_envs: int, *, seed: int, groups: int) -> EnvPool:
+    from rookery.envs.jax_pool import JaxPool  # imports jax
+
+    return JaxPool(build(env, options), num_envs, seed=seed, groups=groups)
 
 
 def _steps_as_numpy(spec: gymnasium.envs.registration.EnvSpec) -> bool:
