@@ -93,7 +93,7 @@ def test_a_rollout_of_many_environments_and_seeds_is_one_program(id):
     env = jax_sources.build(id)
 
     def rollout(key):
-        state, observation = env.reset(key)
+        state, _ = env.reset(key)
 
         def one(state, key):
             return env.step(state, jnp.int32(0), key)
@@ -166,9 +166,13 @@ def test_a_missing_package_is_named_with_the_remedy(package, monkeypatch):
 
 @pytest.mark.parametrize(
     ("id", "wrong"),
-    [("gymnax:CartPole-v1", "gymnax:CartPol-v1"), ("gymnax:Pendulum-v1", "gymnax:Pendulum"), ("pgx:minatar-breakout", "pgx:2049"),
-     ("brax:fast", "brax:antt")],
-)  # fmt: skip
+    [
+        ("gymnax:CartPole-v1", "gymnax:CartPol-v1"),
+        ("gymnax:Pendulum-v1", "gymnax:Pendulum"),
+        ("pgx:minatar-breakout", "pgx:2049"),
+        ("brax:fast", "brax:antt"),
+    ],
+)
 def test_the_real_packages(id, wrong):
     pytest.importorskip(id.partition(":")[0])
     options = {"episode_length": 9} if id.startswith("brax") else {}
@@ -285,3 +289,9 @@ def test_masks_of_legal_actions_are_respected_by_random_play():
     step = pool.reset(0)
     action = random_action(pool, np.random.default_rng(0), step)
     assert (np.take_along_axis(step.observation["action_mask"], action[:, None], 1) == 1).all()
+
+
+def test_an_environment_plays_different_episodes():
+    steps = play(envs.make("jax:CartPole-v1", 2), 80).steps
+    starts = np.concatenate([step.observation[step.first, 0] for step in steps])
+    assert len(starts) > 6 and len(np.unique(starts)) == len(starts)

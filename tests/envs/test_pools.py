@@ -59,7 +59,7 @@ class Counting(gymnasium.Env):
         self.steps, self.draw, self.over = int(state["numbers"][0]), state["numbers"][1], bool(state["numbers"][2])
 
 
-ALL = [*TOYS, "CartPole-v1", Counting, "jax:CartPole-v1", "jax:cue-recall"]  # Atari, whose emulators start slowly, has a file of its own
+ALL = [*TOYS, "CartPole-v1", Counting, "jax:CartPole-v1", "jax:cue-recall"]  # Atari has a file of its own: it starts slowly
 names = {"ids": lambda id: id if isinstance(id, str) else id.__name__}
 
 
