@@ -20,8 +20,10 @@ from typing import Any
 
 import gymnasium
 
+from rookery.envs.adapted import AdaptedPool
 from rookery.envs.atari import AtariPool, is_atari
 from rookery.envs.jax_sources import Peeked, build, is_jax_id, kind_of
+from rookery.envs.options import take_pool_options
 from rookery.envs.pool import EnvironmentFailed
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
 from rookery.envs.serial import SerialPool
@@ -38,11 +40,15 @@ EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written 
 def make(id: EnvId, num_envs: int, seed: int = 0, *, groups: int = 1, **options: Any) -> EnvPool:
     """A pool of `num_envs` environments in `groups` contiguous groups.
 
-    `seed` is that of a `reset()` without one. `options` go to the toy, to `atari.AtariOptions`, to the callable,
+    `seed` is that of a `reset()` without one. Of `options`, those of `options.PoolOptions` (frame_stack, reward_clip ...)
+    change what any pool answers, and the rest go to the toy, to `atari.AtariOptions`, to the callable,
     or to gymnasium.make.
     """
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    adaptation, rest = take_pool_options(id, options)
+    if adaptation is not None:
+        return AdaptedPool(make(id, num_envs, seed, groups=groups, **rest), adaptation)
     if not isinstance(id, str):
         name = getattr(id, "__name__", type(id).__name__)
         if kind_of(id):

@@ -50,7 +50,9 @@ class Evaluator:
             total += now.reward * running
             length += running
             for episode in pool.take_episodes():  # the pool knows when a game is over; a lost life is not the end
-                running[episode.env_id] = False
+                if running[episode.env_id]:  # and what was played, whatever reward the agent is shown
+                    running[episode.env_id] = False
+                    total[episode.env_id], length[episode.env_id] = episode.total_reward, episode.length
             if not running.any():
                 break
         return Evaluation(total.tolist(), length.tolist(), time.perf_counter() - begin, int(running.sum()))
