@@ -5,6 +5,7 @@
 | a toy, e.g. `catch` | `toy_pool.ToyPool`: numpy, exact snapshots |
 | `jax:CartPole-v1`, `gymnax:`, `brax:`, `pgx:<id>`, or an object of theirs | `jax_pool.JaxPool`: one compiled call per group |
 | `ALE/Pong-v5`, `PongNoFrameskip-v4` | `atari.AtariPool`: C++ threads |
+| `envpool:<id>` | `envpool_pool.EnvpoolPool`: EnvPool's C++ threads |
 | an id that Gymnasium steps as numpy arrays, e.g. `CartPole-v1` | `vectorised.VectorisedPool` |
 | any other id, or a callable that returns a gymnasium.Env | `serial.SerialPool`: one after the other |
 
@@ -22,6 +23,7 @@ import gymnasium
 
 from rookery.envs.adapted import AdaptedPool
 from rookery.envs.atari import AtariPool, is_atari
+from rookery.envs.envpool_pool import EnvpoolPool
 from rookery.envs.jax_sources import Peeked, build, is_jax_id, kind_of
 from rookery.envs.options import take_pool_options
 from rookery.envs.pool import EnvironmentFailed
@@ -59,6 +61,8 @@ def make(id: EnvId, num_envs: int, seed: int = 0, *, groups: int = 1, **options:
         return SerialPool(make_env, num_envs, id=name, seed=seed, groups=groups)
     if is_jax_id(id):
         return _jax_pool(id, options, num_envs, seed=seed, groups=groups)
+    if id.startswith("envpool:"):
+        return EnvpoolPool(id, num_envs, seed=seed, groups=groups, **options)
     if id in TOYS:
         return ToyPool(id, num_envs, seed=seed, groups=groups, **options)
     spec = find(id)
