@@ -1,9 +1,10 @@
-"""`envpool:<id>`: what the pool makes of EnvPool's answers, with a fake of its interface, and the package itself where it is."""
+"""`envpool:<id>`: what the pool makes of EnvPool's answers, with a fake of its interface and the package itself."""
 
 from __future__ import annotations
 
 import sys
 import types
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -20,14 +21,14 @@ class FakeEnvpool:
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gymnasium.spaces.Discrete(2)
-    made: list[list[int]] = []
+    made: ClassVar[list[list[int]]] = []
 
     def __init__(self, name, *, env_type, num_envs, seed, num_threads, episodic_life=False, reward_clip=False, break_at=None):
         assert env_type == "gymnasium" and len(seed) == num_envs and 1 <= num_threads <= num_envs
         self.made.append(seed)
         self.seed, self.lives, self.clip, self.break_at = np.array(seed), episodic_life, reward_clip, break_at
         self.n, self.done = np.zeros(num_envs, int), np.zeros(num_envs, bool)
-        self.broken = False
+        self.broken, self.resets = False, 0
 
     def _info(self, rows, over=False):
         zero = np.zeros(len(rows))
@@ -38,11 +39,11 @@ class FakeEnvpool:
         }
 
     def _see(self, rows):
-        return np.stack([self.n[rows], self.seed[rows] % 1000], axis=1).astype(np.float64)
+        return np.stack([self.n[rows], (self.seed[rows] + self.resets) % 1000], axis=1).astype(np.float64)
 
     def reset(self, rows=None):
         rows = np.arange(len(self.n)) if rows is None else rows
-        self.n[rows], self.done[rows] = 0, False
+        self.n[rows], self.done[rows], self.resets = 0, False, self.resets + 1
         return self._see(rows), self._info(rows)
 
     def send(self, action):
