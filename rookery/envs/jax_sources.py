@@ -62,13 +62,13 @@ class Peeked:
         if not callable(factory):
             kind = type(factory).__name__
             raise TypeError(f"env is {'one ' if kind.endswith('Env') else 'a '}{kind}: pass an id or a callable that makes one")
-        self._make = partial(factory, **options)
+        self.factory = partial(factory, **options)  # for a pool that makes them elsewhere, in other processes
         gymnasium_class = isinstance(factory, type) and issubclass(factory, gymnasium.Env)
-        self.first: Any = None if gymnasium_class else self._make()
+        self.first: Any = None if gymnasium_class else self.factory()
 
     def __call__(self) -> Any:
         first, self.first = self.first, None
-        return self._make() if first is None else first
+        return self.factory() if first is None else first
 
 
 def build(env: Any, options: dict[str, Any] | None = None) -> JaxEnv:
