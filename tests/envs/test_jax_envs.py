@@ -12,7 +12,8 @@ import pytest
 from jax_fakes import FakeBrax, FakeGymnax, FakePgx, GymnaxParams
 from playing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
-from rookery import envs, ops
+import rookery
+from rookery import envs, ops, systems
 from rookery.envs import UnknownEnvironment, jax_sources
 from rookery.envs.jax_env import JaxEnv, JaxStep, canonical_env
 from rookery.envs.jax_toys import CartPoleState, CatchState, CueRecallState
@@ -295,3 +296,25 @@ def test_an_environment_plays_different_episodes():
     steps = play(envs.make("jax:CartPole-v1", 2), 80).steps
     starts = np.concatenate([step.observation[step.first, 0] for step in steps])
     assert len(starts) > 6 and len(np.unique(starts)) == len(starts)
+
+
+def test_a_preset_for_an_environment_also_serves_the_one_written_in_jax():
+    assert systems.defaults("ppo", "jax:CartPole-v1") == systems.defaults("ppo", "CartPole-v1")
+
+
+@pytest.mark.parametrize("env_options", [{}, {"frame_stack": 2, "reward_clip": 0.5}], ids=str)
+def test_a_run_resumes_exactly(tmp_path, env_options):
+    """Interrupted after a checkpoint or not, the parameters are the same to the bit."""
+    options = {"env": "jax:catch", "env_options": env_options, "num_envs": 4, "rollout_length": 6, "total_steps": 400}
+    options |= {"network": {"hidden": (8,)}, "runs": str(tmp_path), "checkpoint_every": 4, "eval_episodes": 2}
+    whole = rookery.train("ppo", run="whole", **options).policy.params
+    with rookery.Trainer("ppo", run="cut", **options) as trainer:
+        while trainer.last_checkpoint is None:
+            trainer.advance()
+    run = rookery.run.directory.Run.open(tmp_path / "cut")
+    cfg = rookery.run.config.from_dict(run.config["config"])
+    with rookery.run.api.resume(run, cfg) as trainer:
+        for _ in trainer:
+            pass
+        resumed = trainer.finish().policy.params
+    jax.tree.map(np.testing.assert_array_equal, whole, resumed)

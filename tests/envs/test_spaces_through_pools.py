@@ -104,6 +104,15 @@ def test_a_space_goes_through_a_pool_as_observation_and_as_action(name):
             tree_map(np.testing.assert_array_equal, seen, action)  # what was done is what is seen, counted from 0
 
 
+NARROWED = {"float16": "float32", "float64": "float32", "int64": "int32", "uint64": "uint32"}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_box_keeps_its_type_unless_it_is_wide_or_half(dtype):
+    pool = envs.make(lambda: Mirror(box(dtype)), 1)
+    assert pool.reset(0).observation.dtype == NARROWED.get(dtype, dtype) == pool.spec.observation.dtype
+
+
 @pytest.mark.parametrize("name", ["Box of float64", "Box rank 0", "nested three deep"])
 def test_actions_beyond_a_box_are_clipped_on_their_way(name):
     pool = envs.make(lambda: Mirror(SPACES[name]), 4)
