@@ -34,8 +34,8 @@ def is_jax_id(id: str) -> bool:
 
 
 def kind_of(value: Any) -> str | None:
-    """ "ours", "gymnax", "pgx" or "brax"; None for anything else, e.g. a gymnasium.Env."""
-    if isinstance(value, type):
+    """Whose interface it has: "ours", "gymnax", "pgx" or "brax"; None for anything else, e.g. a gymnasium.Env."""
+    if isinstance(value, (type, gymnasium.Env)):
         return None  # a class makes environments, and is none itself
     if isinstance(value, tuple) and not hasattr(value, "_fields") and len(value) == 2:
         return "gymnax" if kind_of(value[0]) == "gymnax" else None
@@ -60,8 +60,7 @@ class Peeked:
 
     def __init__(self, factory: Any, options: dict[str, Any]) -> None:
         if not callable(factory):
-            kind = type(factory).__name__
-            raise TypeError(f"env is {'one ' if kind.endswith('Env') else 'a '}{kind}: pass an id or a callable that makes one")
+            raise TypeError(f"env is one {type(factory).__name__}: pass an id, or a callable that makes as many as are needed")
         self.factory = partial(factory, **options)  # for a pool that makes them elsewhere, in other processes
         gymnasium_class = isinstance(factory, type) and issubclass(factory, gymnasium.Env)
         self.first: Any = None if gymnasium_class else self.factory()
