@@ -103,7 +103,8 @@ def system(name: str) -> System:
 
 
 def defaults(name: str, env: str) -> dict[str, Any]:
-    """The system's own defaults, then those of the first preset that fits the environment."""
+    """The system's own defaults, then those of the first preset that fits the environment, whoever steps it."""
+    env = env.removeprefix("jax:")
     chosen = next((p.options for p in PRESETS if name in p.systems and fnmatch.fnmatch(env, p.env)), {})
     return {**SYSTEMS[name].defaults, **chosen}
 

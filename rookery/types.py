@@ -27,6 +27,7 @@ class Spec(NamedTuple):
     action: gymnasium.Space
     id: str = ""
     raw: tuple[gymnasium.Space, gymnasium.Space] | None = None  # the environment's own; None: they are canonical
+    pool: Any = None  # rookery.envs.options.PoolOptions between its observations and these; None: nothing
 
 
 class TimeStep(NamedTuple):

@@ -18,7 +18,7 @@ class UnknownEnvironment(ValueError):
 
 class EnvInfo(NamedTuple):
     id: str
-    source: str  # "toy", "gymnasium" or "ale"
+    source: str  # "toy", "jax", "gymnasium" or "ale"
     summary: str
     extra: str = ""  # the extra of rookery that it needs: pip install 'rookery[extra]'
 
@@ -46,15 +46,22 @@ _SELECTION = (
     EnvInfo("Humanoid-v5", "gymnasium", "walk as a humanoid; continuous control", "mujoco"),
 )
 
+JAX_IDS = {
+    "jax:CartPole-v1": "CartPole-v1 written in JAX",
+    "jax:catch": "catch written in JAX",
+    "jax:cue-recall": "cue-recall written in JAX",
+}
+
 
 def catalogue() -> list[EnvInfo]:
-    """The toys, a selection of Gymnasium's ids that are registered, and every ALE game when ale-py is installed."""
+    """The toys, ours written in JAX, a selection of Gymnasium's ids, and every ALE game when ale-py is installed."""
     toys = [EnvInfo(id, "toy", (toy.__doc__ or "").split("\n")[0]) for id, toy in TOYS.items()]
+    written_in_jax = [EnvInfo(id, "jax", summary) for id, summary in JAX_IDS.items()]
     _register_atari()
     known = [info for info in _SELECTION if info.id in gymnasium.registry]
     games = sorted(id for id in gymnasium.registry if id.startswith("ALE/"))
     atari = [EnvInfo(id, "ale", "Atari 2600, 4 grey frames of 84x84, sticky actions 0.25", "atari") for id in games]
-    return [*toys, *known, *(atari or [EnvInfo("ALE/Pong-v5", "ale", "Atari 2600, not installed", "atari")])]
+    return [*toys, *written_in_jax, *known, *(atari or [EnvInfo("ALE/Pong-v5", "ale", "Atari 2600, not installed", "atari")])]
 
 
 def find(id: str) -> gymnasium.envs.registration.EnvSpec:
@@ -79,7 +86,7 @@ def missing_dependency(id: str, error: Exception) -> UnknownEnvironment:
 
 
 def _hint(id: str) -> str:
-    known = [*TOYS, *gymnasium.registry]
+    known = [*TOYS, *JAX_IDS, *gymnasium.registry]
     lower = {name.lower(): name for name in known}
     near = [lower[name] for name in get_close_matches(id.lower(), lower, n=3, cutoff=0.6)]
     parts = ["did you mean " + " or ".join(map(repr, near)) + "?" if near else "`rookery list envs` shows some."]

@@ -58,7 +58,9 @@ class Evaluator:
                 lost = list(failure.env_ids)
                 total[lost] = length[lost] = 0
             for episode in pool.take_episodes():  # the pool knows when a game is over; a lost life is not the end
-                running[episode.env_id] = False
+                if running[episode.env_id]:  # and what was played, whatever reward the agent is shown
+                    running[episode.env_id] = False
+                    total[episode.env_id], length[episode.env_id] = episode.total_reward, episode.length
             if not running.any():
                 break
         return Evaluation(total.tolist(), length.tolist(), time.perf_counter() - begin, int(running.sum()))

@@ -16,7 +16,7 @@ from rookery.run.trainer import Trainer
 
 KEYS = (
     "run", "system", "env", "env_steps", "trained_steps", "updates", "episodes", "return_mean", "eval_return_mean", "seconds",
-    "env_steps_per_s", "seconds_to_target", "learner_idle", "policy_lag_mean", "parameters",
+    "env_steps_per_s", "seconds_to_target", "learner_idle", "policy_lag_mean", "env_failures", "parameters",
 )  # fmt: skip
 
 

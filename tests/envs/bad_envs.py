@@ -165,7 +165,9 @@ class Checked(gymnasium.Env):
     """An observation that carries its own checksum: one that is torn shows. [process, episode, step, checksum, noise]."""
 
     observation_space = gs.Dict(
-        head=gs.Box(0, 2**31 - 1, (4,), np.int32), body=gs.Box(0, 255, (4096,), np.uint8), tail=gs.Box(0, 2**31 - 1, (4,), np.int32)
+        head=gs.Box(0, 2**31 - 1, (4,), np.int32),
+        body=gs.Box(0, 255, (4096,), np.uint8),
+        tail=gs.Box(0, 2**31 - 1, (4,), np.int32),
     )
     action_space = gs.Discrete(2)
     episode = -1

@@ -59,7 +59,7 @@ class Counting(gymnasium.Env):
         self.steps, self.draw, self.over = int(state["numbers"][0]), state["numbers"][1], bool(state["numbers"][2])
 
 
-ALL = [*TOYS, "CartPole-v1", Counting]  # Atari, whose emulators start slowly, has a file of its own
+ALL = [*TOYS, "CartPole-v1", Counting, "jax:CartPole-v1", "jax:cue-recall"]  # Atari has a file of its own: it starts slowly
 names = {"ids": lambda id: id if isinstance(id, str) else id.__name__}
 
 
@@ -99,12 +99,12 @@ def test_the_same_seed_gives_the_same_stream_and_another_seed_another(pool):
 
 
 def test_reset_without_a_seed_uses_that_of_make():
-    for id in ("catch", "CartPole-v1", Counting):
+    for id in ("catch", "CartPole-v1", Counting, "jax:CartPole-v1"):
         assert_same(make(id, seed=3).reset(), make(id, seed=0).reset(3))
 
 
 def test_environments_of_a_pool_start_differently():
-    for id in ("masked", "CartPole-v1", Counting):
+    for id in ("masked", "CartPole-v1", Counting, "jax:CartPole-v1"):
         draws = spaces.take(make(id).reset(0).observation, slice(None))
         leaf = draws["scores"] if isinstance(draws, dict) else draws
         assert len(np.unique(leaf, axis=0)) == 6

@@ -50,10 +50,10 @@ def test_the_catalogue_lists_toys_gymnasium_and_atari_quickly():
     infos = envs.catalogue()
     assert time.perf_counter() - started < 0.2
     ids = {info.id for info in infos}
-    assert {*TOYS, "CartPole-v1", "ALE/Pong-v5"} <= ids and len(ids) == len(infos)
+    assert {*TOYS, "CartPole-v1", "ALE/Pong-v5", "jax:CartPole-v1"} <= ids and len(ids) == len(infos)
     assert all(info.summary for info in infos)
     for info in infos:
-        assert info.source == "toy" or info.id in gymnasium.registry, info.id
+        assert info.source in ("toy", "jax") or info.id in gymnasium.registry, info.id
     extras = {info.id: info.extra for info in infos}
     assert (extras["LunarLander-v3"], extras["Ant-v5"], extras["ALE/Pong-v5"]) == ("box2d", "mujoco", "atari")
 

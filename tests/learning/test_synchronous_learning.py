@@ -11,6 +11,7 @@ PG = case("pg", "identity", 7.0, num_envs=16, rollout_length=16, learning_rate=1
 CASES = [
     PPO,
     case("ppo", "catch", 0.8, num_envs=32, rollout_length=18, learning_rate=3e-3, total_steps=40_000),
+    case("ppo", "jax:catch", 0.8, num_envs=32, rollout_length=18, learning_rate=3e-3, total_steps=40_000),
     case("ppo", "dict-obs", 7.0, num_envs=32, rollout_length=16, learning_rate=3e-3, total_steps=40_000),
     case(
         "ppo", "point-reach", -6.0, num_envs=32, rollout_length=20, learning_rate=3e-3, total_steps=100_000,

@@ -37,7 +37,7 @@ def play(case, directory, **changes):
 
 
 def assert_learned(case, metrics):
-    toy = TOYS[case.env](**case.options.get("env_options", {}))
+    toy = TOYS[case.env.removeprefix("jax:")](**case.options.get("env_options", {}))
     assert toy.random_return < case.bar <= toy.optimal_return
     assert metrics["return_mean"] >= case.bar, f"{metrics['return_mean']} after {metrics['env_steps']} steps: {metrics}"
 

@@ -1,0 +1,93 @@
+"""Environments that Python steps one by one: how they are made, and whether here or in other processes."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, cast
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from rookery.envs import nursery
+from rookery.envs.choice import CannotMake, Choice, Measured, choose, measure
+from rookery.envs.cores import usable_cores
+from rookery.envs.host import MakeEnv
+from rookery.envs.process_pool import CannotTravel, ProcessPool
+from rookery.envs.serial import SerialPool
+from rookery.types import EnvPool
+
+Processes = int | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """In how many worker processes (0: in this one; "auto": measured), on how many cores, and how long a step may take."""
+
+    processes: Processes = 0
+    cores: int | None = None  # by default, those that this process may use
+    step_seconds: float = 60.0
+
+
+class Source:
+    """One kind of environment: a callable, or an id of Gymnasium's, with its options."""
+
+    def __init__(self, id: str | Callable[..., gymnasium.Env], options: dict[str, Any], spec: EnvSpec | None = None) -> None:
+        self.name = id if isinstance(id, str) else getattr(id, "__name__", type(id).__name__)
+        creator: Any = id if spec is None else partial(gymnasium.make, _lean(spec))
+        self.make_env: MakeEnv = partial(creator, **options) if options else creator
+        self._key = (id, repr(sorted(options.items()))) if isinstance(id, Hashable) else None
+
+    def measured(self) -> Measured | None:
+        """What was found when one was tried in a process of its own; None where that cannot be done.
+
+        One that raises when it is made raises CannotMake; one that exits or hangs there, EnvironmentFailed.
+        """
+        if not nursery.supported():
+            return None
+        try:
+            return measure(self.make_env, self.name, self._key)
+        except CannotTravel as error:
+            warnings.warn(f"{error}. It is stepped in process", stacklevel=4)
+            return None
+
+    def choice(self, num_envs: int, groups: int, cores: int | None) -> Choice:
+        found = self.measured()
+        if found is None:
+            return Choice(0, "it cannot be made in another process")
+        return choose(found, num_envs, groups, cores or usable_cores())
+
+    def pool(self, num_envs: int, where: Where, *, seed: int, groups: int, make_env: MakeEnv | None = None) -> EnvPool:
+        """make_env: used instead of the source's own where they are stepped in this process."""
+        processes = where.processes
+        if processes == "auto":
+            try:
+                found = self.measured()
+                processes = self.choice(num_envs, groups, where.cores).processes if found else 0
+                for note in found.probe.notes if found else ():
+                    warnings.warn(note, stacklevel=4)
+            except CannotMake:
+                processes = 0  # made here, it raises what it raises
+        if processes == 0:
+            return SerialPool(make_env or self.make_env, num_envs, id=self.name, seed=seed, groups=groups)
+        if not nursery.supported():
+            raise ValueError(f"{processes} environment processes were asked for, but they need Linux: take 0")
+        return ProcessPool(
+            self.make_env, num_envs, id=self.name, processes=processes, seed=seed, groups=groups,
+            step_seconds=where.step_seconds,
+        )  # fmt: skip
+
+
+def _lean(spec: EnvSpec) -> EnvSpec:
+    """Without the wrappers that check what the pool checks anyway: every answer, and the order of the calls.
+
+    The spec itself travels to worker processes, so that an id that the user's script registered is known there.
+    """
+    lean = copy.deepcopy(spec)
+    lean.disable_env_checker, lean.order_enforce = True, False
+    if isinstance(lean.entry_point, str) and lean.entry_point.startswith("__main__:"):
+        lean.entry_point = cast(Any, load_env_creator(lean.entry_point))
+    return lean
