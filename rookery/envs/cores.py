@@ -17,7 +17,7 @@ def _quotas(proc: Path, mount: Path) -> list[float]:
     """Cores granted by each control group on the way from ours to the root."""
     found = []
     for line in _read(proc).splitlines():
-        number, controllers, path = line.split(":", 2)
+        number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if number == "0":  # version 2: one hierarchy
             roots, read = [mount], _quota_v2
         elif "cpu" in controllers.split(","):

@@ -192,3 +192,15 @@ def whole(observation) -> bool:
     same = (observation["head"] == observation["tail"]).all()
     sums = [zlib.crc32(body.tobytes()) & 0x7FFFFFFF for body in observation["body"]]
     return bool(same and (observation["head"][:, 3] == sums).all())
+
+
+class HangsAtOnce(Counter):
+    """Deaf to every signal that can be ignored."""
+
+    def step(self, action):
+        import signal
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            pass
