@@ -16,6 +16,8 @@ BENCHES = {
     "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
+    "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",
+    "torn": "worker processes of environments killed at random: no torn step, none counted twice",
     "memory": "growth of memory over a long run, and what it leaves behind",
     "learning": "returns of many tasks and seeds against the bar of each task",
     "report": "the newest records of benchmarks/ as Markdown tables",

@@ -17,7 +17,10 @@ import tyro
 from rookery.bench import record
 from rookery.bench.record import Record
 
-HEADS = {"cartpole": "CartPole", "pong": "Pong", "roofline": "Roofline", "memory": "Memory", "learning": "Learning"}
+HEADS = {
+    "cartpole": "CartPole", "pong": "Pong", "roofline": "Roofline", "envs": "Environments", "torn": "Killed workers",
+    "memory": "Memory", "learning": "Learning",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

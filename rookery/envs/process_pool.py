@@ -26,7 +26,7 @@ import time
 import warnings
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -41,7 +41,7 @@ from rookery.trees import tree_leaves, tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
 BACK_OFF = (0.1, 30.0)  # seconds before a lost worker is started again: the first time, and at most
-FORGIVEN = 60.0  # seconds after which a loss no longer delays the next start
+GOOD_LIFE = 1.0  # seconds: who worked so long does not count as one that fails again and again
 CLOSE_SECONDS = 2.0
 
 STARTING, READY, DEAD, WAITING = "starting", "ready", "dead", "waiting to be started"
@@ -61,9 +61,10 @@ class _Worker:
     mail: Mail | None = None
     bells: tuple[int, int] = (-1, -1)  # go, rang
     since: float = 0.0  # of the state
+    lived: float = 0.0  # seconds that it worked, when it is dead
     marker: tuple[int, float] = (-1, 0.0)  # which environment it was seen stepping, and since when
     why: str = ""  # it is dead
-    losses: list[float] = field(default_factory=list)
+    losses: int = 0  # in a row, each after a short life
 
     def shut(self) -> None:
         """Kills it if it lives, and lets go of everything that leads to it."""
@@ -416,9 +417,9 @@ class ProcessPool:
     def _replace(self, worker: _Worker) -> None:
         """Its environments are lost; another worker makes new ones while the others go on."""
         now = time.monotonic()
-        worker.losses = [*(t for t in worker.losses if now - t < FORGIVEN), now]
+        worker.losses = 1 if worker.lived >= GOOD_LIFE else worker.losses + 1
         worker.state = WAITING
-        worker.since = now + min(BACK_OFF[1], BACK_OFF[0] * 2 ** (len(worker.losses) - 1))
+        worker.since = now + min(BACK_OFF[1], BACK_OFF[0] * 2 ** (worker.losses - 1))
         ids = worker.ids
         self._present[ids], self._usual = False, False
         lost = ids[self._board.done[ids] != self._board.want[ids]]
@@ -515,6 +516,7 @@ class ProcessPool:
         for fd in (worker.child.pidfd, worker.mail.socket.fileno() if worker.mail else -1, worker.bells[1]):
             self._forget(fd)
         worker.shut()
+        worker.lived = time.monotonic() - worker.since if worker.state == READY else 0.0
         worker.state, worker.since = DEAD, time.monotonic()
 
     def _forget(self, fd: int) -> None:

@@ -15,6 +15,7 @@ import pickle
 import select
 import socket
 import sys
+import time
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -29,6 +30,7 @@ from rookery.envs.probe import probe
 from rookery.trees import tree_map
 
 STEP, RESET, REBUILD = 0, 1, 2  # Board.order
+LOOK_OUT_SECONDS = 300e-6
 
 
 class Mail:
@@ -109,6 +111,7 @@ class _Loop:
             host.observation, board.observation, board.reward, board.terminated, board.truncated, board.first, start=0
         )
         self.ids = ids
+        self.gap = 1.0  # seconds of the last wait
         self.want, self.done = _part(board.want, ids), _part(board.done, ids)
         now = memoryview(board.now)
         index = attached["index"]
@@ -120,7 +123,7 @@ class _Loop:
 
     def run(self) -> None:
         while True:
-            os.eventfd_read(self.go)
+            self.wait()
             while True:
                 want = self.want()
                 pending = np.flatnonzero(want != self.done())
@@ -133,6 +136,22 @@ class _Loop:
             while self.mail.waiting():
                 if not self.read_mail():
                     return
+
+    def wait(self) -> None:
+        """Until there is something to do. Asleep, unless the last wait was so short that falling asleep costs more.
+
+        Waking a core that sleeps takes 50 to 100 µs. Who is asked again at once, as in a tight loop over quick
+        environments, looks out for a moment, giving way to whoever wants the core; who waits longer sleeps.
+        """
+        begin = time.perf_counter()
+        if self.gap < LOOK_OUT_SECONDS:
+            while (now := time.perf_counter()) - begin < LOOK_OUT_SECONDS:
+                if (self.want() != self.done()).any():
+                    self.gap = now - begin
+                    return
+                os.sched_yield()
+        os.eventfd_read(self.go)
+        self.gap = time.perf_counter() - begin
 
     def answer_to(self, rows: np.ndarray, ticket: int) -> None:
         board, ids = self.board, rows.tolist()
