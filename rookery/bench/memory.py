@@ -21,10 +21,12 @@ from rookery.bench.metrics import curve, read_metrics
 from rookery.bench.record import Record, Verdict, conditions
 from rookery.bench.statistics import slope
 
-SKIP = 0.2  # of the run, from its start: caches and queues fill
+SKIP = 0.25  # of the run, from its start: caches and queues fill
+WINDOWS = 12  # of the rest: what counts is the peak of each, because buffers come and go between them
 NOTES = [
     "Memory is the resident size of the process and its descendants, seen from outside; growth is the slope of the "
-    f"least-squares line through the samples after the first {SKIP:.0%} of the run. A checkpoint every 100 updates.",
+    f"least-squares line through the peaks of {WINDOWS} windows after the first {SKIP:.0%} of the run: the size swings "
+    "with the buffers of the compiled programs, and what would end a run is its peak. A checkpoint every 100 updates.",
     "Left behind: processes that inherited a mark from the run's environment, the ports that they listen on, and "
     "entries of /dev/shm that are new and that no process maps.",
 ]
@@ -89,12 +91,18 @@ def measure(options: Options) -> list[Record]:
 
 
 def growth(samples: list[tuple[float, float]], skip: float = SKIP) -> float | None:
-    """MB per minute after the first part of the run."""
+    """MB per minute by which the peaks grow after the first part of the run."""
     if not samples:
         return None
-    begin = samples[0][0] + skip * (samples[-1][0] - samples[0][0])
-    kept = [(seconds / 60, mb) for seconds, mb in samples if seconds >= begin]
-    return slope([x for x, _ in kept], [y for _, y in kept])
+    last = samples[-1][0]
+    begin = samples[0][0] + skip * (last - samples[0][0])
+    width = (last - begin) / WINDOWS or 1.0
+    peaks: dict[int, float] = {}
+    for seconds, mb in samples:
+        if seconds >= begin:
+            window = min(WINDOWS - 1, int((seconds - begin) / width))
+            peaks[window] = max(mb, peaks.get(window, 0.0))
+    return slope([width * window / 60 for window in peaks], list(peaks.values()))
 
 
 def summarise(

@@ -146,8 +146,16 @@ def test_pong_takes_ratios_of_medians():
 
 
 def test_growth_is_that_of_the_part_after_the_start():
-    samples = [(0.0, 100.0), (30.0, 900.0)] + [(60.0 * m, 1000.0 + 3.0 * m) for m in range(2, 11)]
-    assert memory.growth(samples) == pytest.approx(3.0)
+    samples = [(0.0, 100.0), (30.0, 900.0)] + [(60.0 * m, 1000.0 + 3.0 * m) for m in range(2, 61)]
+    assert memory.growth(samples) == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_size_that_swings_below_a_steady_peak_does_not_grow():
+    samples = [(5.0 * i, 800.0 if i % 7 == 0 else 500.0 + 3 * (i % 50)) for i in range(360)]
+    assert memory.growth(samples) == pytest.approx(0, abs=1e-9)
+
+
+def test_nothing_measured_does_not_grow():
     assert memory.growth([]) is None and memory.growth([(0.0, 1.0)]) is None
 
 
@@ -281,3 +289,38 @@ main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--ou
     bench.terminate()
     assert bench.wait(timeout=20) == 128 + 15
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+
+
+# ---------------------------------------------------------------------------------------------- environments
+
+
+def test_every_way_to_run_an_environment_is_measured_with_the_choice():
+    from rookery.bench import envs
+
+    words = ["Pendulum-v1", "--num-envs", "4", "--seconds", "0.05", "--processes", "1"]
+    (found,) = envs.measure(envs.parse([*words, "--rounds", "2"]))
+    ways = [row["way"] for row in found.rows]
+    assert ways[-2:] == ["SyncVectorEnv", "AsyncVectorEnv"] and "1 process, 2 groups" in ways and "in process, 1 group" in ways
+    assert all(row["least"] <= row["steps_per_s"] <= row["greatest"] for row in found.rows)
+    assert "`train` with 1 group would" in found.notes[0] and len(found.verdicts) == 2
+    (worked,) = envs.measure(envs.parse([*words, "--rounds", "1", "--work-ms", "1"]))
+    assert [v.what for v in worked.verdicts] == ["two groups : one, 1 process"]
+
+
+def test_kills_are_survived_and_what_is_torn_would_be_seen():
+    import numpy as np
+
+    from rookery.bench import torn
+    from rookery.types import TimeStep
+
+    found = torn.play(torn.parse(["--steps", "20000", "--num-envs", "8", "--kill-seconds", "0.2"]))
+    assert found.steps >= 20000 and found.kills >= 1 and found.torn == found.wrong == found.odd == 0 and found.episodes > 50
+    env, seen = torn.Numbered(), torn.Tallied()
+    last = env.reset()[0]["head"][None].copy()
+    rows = [env.step(0)[0] for _ in range(3)]
+    rows[1]["body"] = np.r_[rows[1]["body"][:500], rows[0]["body"][500:]]  # half of it is the step before
+    for row in (rows[0], rows[1], rows[1], rows[2]):
+        flags = [np.zeros(1, bool)] * 3
+        step = TimeStep(np.zeros(1), {name: value[None] for name, value in row.items()}, np.zeros(1), *flags)
+        torn.judge(seen, step, last)
+    assert seen.torn == 2 and seen.wrong == 1
