@@ -18,6 +18,7 @@ import msgspec
 
 from rookery import systems
 from rookery.run import startup
+from rookery.runtime.roster import span
 from rookery.types import Agent
 
 
@@ -94,8 +95,9 @@ class Config:
 
     @property
     def steps_per_update(self) -> int:
-        rollouts = getattr(self.topology, "rollouts_per_batch", self.topology.collectors)
-        return self.topology.num_envs // self.topology.collectors * rollouts * self.algorithm.rollout_length
+        collectors = span(self.topology.collectors)[1]
+        rollouts = getattr(self.topology, "rollouts_per_batch", collectors)
+        return self.topology.num_envs // collectors * rollouts * self.algorithm.rollout_length
 
     @property
     def num_updates(self) -> int:
@@ -185,6 +187,10 @@ def check_values(config: Config) -> None:
             if least is not None and isinstance(value, (int, float)) and value < least:
                 raise ConfigError(f"{_flag(f.name)} {value}: it must be at least {least}")
     run, algorithm, topology = config.run, config.algorithm, config.topology
+    try:
+        span(topology.collectors)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if run.seconds is not None and run.seconds <= 0:
         raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):
@@ -195,9 +201,7 @@ def check_values(config: Config) -> None:
     if pieces % minibatches:
         what = "sequences (one per environment, as the network has a memory)" if recurrent else "steps per update"
         below = max(n for n in range(1, minibatches) if pieces % n == 0)
-        raise ConfigError(
-            f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}"
-        )
+        raise ConfigError(f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}")
 
 
 def check(config: Config, agent: Agent) -> None:
