@@ -6,14 +6,18 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery import envs
-from rookery.run import checkpoint
+from rookery.run import checkpoint, startup
 from rookery.run.config import Config, ConfigError, check, check_values
 from rookery.run.directory import Run
-from rookery.types import Agent, PyTree, Spec
+from rookery.run.versions import fingerprint
+from rookery.runtime.interface import Runtime
+from rookery.runtime.roster import span
+from rookery.types import Agent, EnvPool, PyTree, Spec
 
 PACKAGE = str(Path(__file__).parents[1])
 
@@ -54,6 +58,36 @@ def _refusing() -> Iterator[None]:
         if type(error) is ValueError and frames and frames[-1].filename.startswith(PACKAGE):
             raise ConfigError(str(error)) from error
         raise
+
+
+@dataclass(frozen=True)
+class PoolFactory:
+    """Makes a collector's environments, wherever the collector lives: only what is needed for that travels there."""
+
+    env: Any
+    options: dict[str, Any]
+
+    def __call__(self, num_envs: int, groups: int) -> EnvPool:
+        return envs.make(self.env, num_envs, groups=groups, **self.options)
+
+
+def open_runtime(cfg: Config) -> Runtime:
+    """Where the workers of a run will live. Ray is imported here, and only if it was asked for."""
+    if cfg.run.runtime == "local":
+        from rookery.runtime.local import LocalRuntime
+
+        return LocalRuntime()
+    try:
+        from rookery.runtime.ray import RayRuntime
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
+    return RayRuntime(
+        address=cfg.run.address,
+        resources={"collector": cfg.run.collector},
+        counts={"collector": span(cfg.topology.collectors)},
+        prepare=startup.prepare,
+        versions=fingerprint,
+    )
 
 
 def newest_checkpoint(run: Run) -> Path:

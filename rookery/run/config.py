@@ -11,13 +11,14 @@ import difflib
 import json
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
 from rookery import systems
 from rookery.run import startup
+from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.types import Agent
 
@@ -46,8 +47,11 @@ class RunOptions:
     """Name of the run's directory; by default made from the system, the environment and the time."""
     runs: str = "runs"
     """The directory that holds the runs."""
-    runtime: Literal["local"] = "local"
-    """local: threads of this process."""
+    runtime: Literal["local", "ray"] = "local"
+    """local: threads of this process. ray: collectors are Ray actors (pip install 'rookery[ray]')."""
+    address: str | None = None
+    """Of a Ray cluster to join, with --runtime ray; by default a Ray is started on this machine, and ended with the run."""
+    collector: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
     eval_every: int | None = None
@@ -146,8 +150,9 @@ def resolve(
         raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
     for owner, part in parts.items():
         mine = {option: value for option, value in given.items() if owners[option] == owner}
-        if isinstance(mine.get("network"), dict):
-            mine["network"] = _replace(part.network, mine["network"])
+        for option, value in mine.items():
+            if isinstance(value, dict) and dataclasses.is_dataclass(inner := getattr(part, option)):
+                mine[option] = _replace(inner, value)
         parts[owner] = _replace(part, mine)
     return Config(system=name, env=env, env_options=env_options or {}, torso=torso, **parts)
 
@@ -187,6 +192,8 @@ def check_values(config: Config) -> None:
             if least is not None and isinstance(value, (int, float)) and value < least:
                 raise ConfigError(f"{_flag(f.name)} {value}: it must be at least {least}")
     run, algorithm, topology = config.run, config.algorithm, config.topology
+    if run.address is not None and run.runtime != "ray":
+        raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
     try:
         span(topology.collectors)
     except ValueError as error:

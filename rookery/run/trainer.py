@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import assemble, newest_checkpoint, saved_params
+from rookery.run.assemble import PoolFactory, assemble, newest_checkpoint, open_runtime, saved_params
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.meter import Meter, resident_mb
@@ -113,14 +113,11 @@ class Trainer:
             yield self.advance()
 
     def _start(self) -> None:
-        from rookery.runtime.local import LocalRuntime
         from rookery.topologies.job import Job
 
         self._open_run()
-        self._runtime = LocalRuntime()
-        make_pool: Callable[[int, int], EnvPool] = lambda num_envs, groups: envs.make(
-            self.config.env, num_envs, groups=groups, **self.config.env_options
-        )
+        self._runtime = open_runtime(self.config)
+        make_pool = PoolFactory(self.config.env, self.config.env_options)
         job = Job(self.agent, self.spec, make_pool, self._runtime, self.config.run.seed)
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None

@@ -102,7 +102,7 @@ class Fleet:
         return [*answers, *(Answer(tag, None) for tag in dropped)]
 
     def publish(self, method: str, *args: Any) -> int:
-        """Tells every worker that is made, beside its calls. -> how many were told."""
+        """Tells every worker that is made, beside its calls and before the next. -> how many were told."""
         made = [handle for life, handle in self._handles.items() if handle.ready not in self._starting]
         for handle in made:
             handle.now(method, *args)

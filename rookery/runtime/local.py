@@ -90,7 +90,7 @@ class LocalRuntime:
     """Threads in one process."""
 
     name = "local"
-    patience = None
+    patience: float | None = None
 
     def __init__(self, *, drain_seconds: float = 20.0) -> None:
         self._handles: list[Handle] = []

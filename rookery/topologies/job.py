@@ -191,7 +191,7 @@ class Crew:
         )  # fmt: skip
 
     def _greet(self, collector: Handle) -> None:
-        collector.call("publish", self._published, self.version)  # in the queue: before the first rollout
+        collector.now("publish", self._published, self.version)
 
     def publish(self, update: Update, meters: Meters) -> None:
         """Newest wins: a collector reads it at the start of its next rollout."""
