@@ -45,6 +45,10 @@ def assemble(cfg: Config) -> Parts:
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
         agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
         check(cfg, agent)
+        if cfg.run.devices > 1:
+            from rookery.workers.mesh import mesh_of
+
+            mesh_of(cfg.run.devices)
         return Parts(spec, agent, cfg.topology.graph(agent, spec))
 
 

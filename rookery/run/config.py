@@ -51,6 +51,8 @@ class RunOptions:
     """local: threads of this process. ray: collectors are Ray actors (pip install 'rookery[ray]')."""
     address: str | None = None
     """Of a Ray cluster to join, with --runtime ray; by default a Ray is started on this machine, and ended with the run."""
+    devices: int = 1
+    """Of the learner: each takes its share of every batch."""
     collector: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
@@ -66,7 +68,7 @@ class RunOptions:
 
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
-    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period"), 1
+    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices"), 1
 ) | {"seed": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0, "value_cost": 0}  # fmt: skip
 
 

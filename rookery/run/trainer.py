@@ -118,7 +118,7 @@ class Trainer:
         self._open_run()
         self._runtime = open_runtime(self.config)
         make_pool = PoolFactory(self.config.env, self.config.env_options)
-        job = Job(self.agent, self.spec, make_pool, self._runtime, self.config.run.seed)
+        job = Job(self.agent, self.spec, make_pool, self._runtime, self.config.run.seed, self.config.run.devices)
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
 
@@ -267,7 +267,7 @@ class Trainer:
         row = self.row()
         values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "report", "starting")}
         values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
-        values |= {"rss_mb": resident_mb()}
+        values |= {"rss_mb": resident_mb()} | self.progress.workers
         self._open_run().write_metrics(values)
         if self._board is not None:
             self._board.write(values, row.env_steps)

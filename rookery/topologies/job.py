@@ -31,6 +31,7 @@ class Job:
     make_pool: Callable[[int, int], EnvPool]  # (num_envs, groups)
     runtime: Runtime
     seed: int
+    devices: int = 1  # of the learner
 
 
 class Edge(NamedTuple):
@@ -162,7 +163,9 @@ class Crew:
         in_flight: int = 1, snapshot: PyTree | None,
     ) -> None:  # fmt: skip
         """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector."""
-        most = collectors[1]
+        most, columns = collectors[1], envs_per_collector * parts
+        if columns % job.devices:
+            raise ValueError(f"a batch of {columns} columns cannot be shared by --devices {job.devices}: make it a multiple")
         self._saved: Sequence[PyTree | None] = snapshot["collectors"] if snapshot else [None] * most
         if len(self._saved) != most:
             raise ValueError(f"the checkpoint was made with --collectors {len(self._saved)}, not {most}: use that number")
@@ -170,7 +173,7 @@ class Crew:
         self._make_pool = functools.partial(job.make_pool, envs_per_collector, groups)
         self.learner: Handle = job.runtime.spawn(
             Learner, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
-            name="learner", role="learner",
+            devices=job.devices, name="learner", role="learner",
         )  # fmt: skip
         self._lives: list[int] = list(map(int, snapshot.get("lives", ()))) if snapshot else []
         patience = job.runtime.patience
@@ -179,7 +182,7 @@ class Crew:
         self.collectors.tend()  # they start while the learner does
         self.params, self.version = self.learner.call("published").result()
         self._published = job.runtime.put(self.params)
-        self.learner.call("warm_up", arrays.widen(self.specs, envs_per_collector * parts))
+        self.learner.call("warm_up", arrays.widen(self.specs, columns))
 
     def _collector(self, life: Life) -> Handle:
         """A life that a snapshot was taken of goes on; every other starts its own streams."""

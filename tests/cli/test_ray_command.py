@@ -44,21 +44,8 @@ def steps(run: Path) -> int:
 
 
 def test_a_run_on_its_own_ray_survives_a_kill_saves_on_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
-    words = [
-        "train",
-        "impala",
-        "--env",
-        "CartPole-v1",
-        "--runtime",
-        "ray",
-        "--collectors",
-        "2",
-        "--total-steps",
-        "1000000000",
-        "--run",
-        "r",
-        "--runs",
-    ]
+    words = ["train", "impala", "--env", "CartPole-v1", "--runtime", "ray", "--collectors", "2", "--run", "r"]
+    words += ["--total-steps", "1000000000", "--runs"]
     command = [sys.executable, "-m", "rookery.cli", *words, str(tmp_path)]
     env = dict(os.environ) | {process.MARK: "ray-command"}
     how: Any = dict(env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)

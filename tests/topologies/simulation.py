@@ -74,7 +74,7 @@ class Ledger:
 class LedgerLearner:
     """Keeps a ledger of what it is given. It looks at a batch again when its call ends."""
 
-    def __init__(self, ledger: Ledger, agent: Agent, *, seed: int, snapshot: PyTree | None = None) -> None:
+    def __init__(self, ledger: Ledger, agent: Agent, *, seed: int, snapshot: PyTree | None = None, **_: Any) -> None:
         self.ledger, self.version = ledger, int(snapshot["version"]) if snapshot else 0
 
     def published(self) -> tuple[PyTree, int]:
