@@ -32,6 +32,10 @@ class EnvironmentFailed(RuntimeError):
         super().__init__(message)
         self.env_id, self.lost = env_id, lost or (env_id,)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it can come from another process."""
+        return EnvironmentFailed, (str(self), self.env_id, self.lost)
+
 
 def split(num_envs: int, groups: int) -> tuple[slice, ...]:
     """`groups` contiguous slices of nearly equal size."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import make_pool, newest_checkpoint, processes_of, saved_params
+from rookery.run.assemble import newest_checkpoint, pool_factory, processes_of, saved_params
 from rookery.run.directory import Run
 from rookery.run.trainer import Result, Trainer
 
@@ -76,7 +76,7 @@ def evaluate_run(path: str | Path, *, episodes: int, seed: int, root: str | Path
     directory = run.checkpoint or newest_checkpoint(run)
     policy, meta = load(directory), checkpoint.read_meta(directory)
     cfg = config.from_dict(run.config["config"])
-    evaluator = Evaluator(policy.agent, lambda: make_pool(cfg, episodes), seed=seed)
+    evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg, share=1)(episodes), seed=seed)
     try:
         evaluation = evaluator.evaluate(policy.params)
     finally:

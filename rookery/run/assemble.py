@@ -6,14 +6,18 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery import envs
 from rookery.envs.cores import usable_cores
-from rookery.run import checkpoint
+from rookery.run import checkpoint, startup
 from rookery.run.config import Config, ConfigError, check, check_values
 from rookery.run.directory import Run
+from rookery.run.versions import fingerprint
+from rookery.runtime.interface import Runtime
+from rookery.runtime.roster import span
 from rookery.types import Agent, EnvPool, PyTree, Spec
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -42,14 +46,11 @@ def assemble(cfg: Config) -> Parts:
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
         agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
         check(cfg, agent)
+        if cfg.run.devices > 1:
+            from rookery.workers.mesh import mesh_of
+
+            mesh_of(cfg.run.devices)
         return Parts(spec, agent, cfg.topology.graph(agent, spec))
-
-
-def make_pool(cfg: Config, num_envs: int, groups: int = 1) -> EnvPool:
-    """Environments as the config asks for them; the cores are shared by its collectors."""
-    cores = max(1, usable_cores() // cfg.topology.collectors)
-    more = {"processes": processes_of(cfg), "cores": cores, "step_seconds": cfg.run.env_step_seconds}
-    return envs.make(cfg.env, num_envs, groups=groups, **more, **cfg.env_options)
 
 
 def processes_of(cfg: Config) -> envs.Processes:
@@ -66,6 +67,47 @@ def _refusing() -> Iterator[None]:
         if type(error) is ValueError and frames and frames[-1].filename.startswith(PACKAGE):
             raise ConfigError(str(error)) from error
         raise
+
+
+@dataclass(frozen=True)
+class PoolFactory:
+    """Makes a collector's environments, wherever the collector lives: only what is needed for that travels there."""
+
+    env: Any
+    options: dict[str, Any]
+    processes: envs.Processes
+    step_seconds: float
+    share: int  # collectors that share the cores of a machine
+
+    def __call__(self, num_envs: int, groups: int = 1) -> EnvPool:
+        return envs.make(
+            self.env, num_envs, groups=groups, processes=self.processes, step_seconds=self.step_seconds,
+            cores=max(1, usable_cores() // self.share), **self.options,
+        )  # fmt: skip
+
+
+def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
+    collectors = span(cfg.topology.collectors)[1] if share is None else share
+    return PoolFactory(cfg.env, cfg.env_options, processes_of(cfg), cfg.run.env_step_seconds, collectors)
+
+
+def open_runtime(cfg: Config) -> Runtime:
+    """Where the workers of a run will live. Ray is imported here, and only if it was asked for."""
+    if cfg.run.runtime == "local":
+        from rookery.runtime.local import LocalRuntime
+
+        return LocalRuntime()
+    try:
+        from rookery.runtime.ray import RayRuntime
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
+    return RayRuntime(
+        address=cfg.run.address,
+        resources={"collector": cfg.run.collector},
+        counts={"collector": span(cfg.topology.collectors)},
+        prepare=startup.prepare,
+        versions=fingerprint,
+    )
 
 
 def newest_checkpoint(run: Run) -> Path:

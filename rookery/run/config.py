@@ -11,13 +11,15 @@ import difflib
 import json
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
 from rookery import systems
 from rookery.run import startup
+from rookery.runtime.interface import Resources
+from rookery.runtime.roster import span
 from rookery.types import Agent
 
 
@@ -45,8 +47,13 @@ class RunOptions:
     """Name of the run's directory; by default made from the system, the environment and the time."""
     runs: str = "runs"
     """The directory that holds the runs."""
-    runtime: Literal["local"] = "local"
-    """local: threads of this process."""
+    runtime: Literal["local", "ray"] = "local"
+    """local: threads of this process. ray: collectors are Ray actors (pip install 'rookery[ray]')."""
+    address: str | None = None
+    """Of a Ray cluster to join, with --runtime ray; by default a Ray is started on this machine, and ended with the run."""
+    devices: int = 1
+    """Of the learner: each takes its share of every batch."""
+    collector: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
     eval_every: int | None = None
@@ -67,7 +74,7 @@ class RunOptions:
 
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
-    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period"), 1
+    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices"), 1
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
     "value_cost": 0,
@@ -103,8 +110,9 @@ class Config:
 
     @property
     def steps_per_update(self) -> int:
-        rollouts = getattr(self.topology, "rollouts_per_batch", self.topology.collectors)
-        return self.topology.num_envs // self.topology.collectors * rollouts * self.algorithm.rollout_length
+        collectors = span(self.topology.collectors)[1]
+        rollouts = getattr(self.topology, "rollouts_per_batch", collectors)
+        return self.topology.num_envs // collectors * rollouts * self.algorithm.rollout_length
 
     @property
     def num_updates(self) -> int:
@@ -153,8 +161,9 @@ def resolve(
         raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
     for owner, part in parts.items():
         mine = {option: value for option, value in given.items() if owners[option] == owner}
-        if isinstance(mine.get("network"), dict):
-            mine["network"] = _replace(part.network, mine["network"])
+        for option, value in mine.items():
+            if isinstance(value, dict) and dataclasses.is_dataclass(inner := getattr(part, option)):
+                mine[option] = _replace(inner, value)
         parts[owner] = _replace(part, mine)
     return Config(system=name, env=env, env_options=env_options or {}, torso=torso, **parts)
 
@@ -196,6 +205,12 @@ def check_values(config: Config) -> None:
     run, algorithm, topology = config.run, config.algorithm, config.topology
     if run.env_step_seconds <= 0:
         raise ConfigError(f"--env-step-seconds {run.env_step_seconds:g}: it must be more than 0")
+    if run.address is not None and run.runtime != "ray":
+        raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
+    try:
+        span(topology.collectors)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if run.seconds is not None and run.seconds <= 0:
         raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):
@@ -206,9 +221,7 @@ def check_values(config: Config) -> None:
     if pieces % minibatches:
         what = "sequences (one per environment, as the network has a memory)" if recurrent else "steps per update"
         below = max(n for n in range(1, minibatches) if pieces % n == 0)
-        raise ConfigError(
-            f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}"
-        )
+        raise ConfigError(f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}")
 
 
 def check(config: Config, agent: Agent) -> None:

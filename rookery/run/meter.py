@@ -7,6 +7,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rookery.runtime.roster import span
+
 PHASES = ("env", "inference", "transfer", "learn")
 
 
@@ -38,7 +40,7 @@ class Meter:
     """
 
     def __init__(self, topology: Any, *, updates: int = 0, window_seconds: float = 5.0) -> None:
-        self._collectors, self._overlaps, self._updates = topology.collectors, topology.overlaps, updates
+        self._collectors, self._overlaps, self._updates = span(topology.collectors)[1], topology.overlaps, updates
         self._window = window_seconds
         self._first: Point | None = None
         self._last: Point | None = None

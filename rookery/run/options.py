@@ -21,7 +21,6 @@ from rookery.run.config import Config, ConfigError
 
 def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
     """`base` with the options in `args`, and the flags that are no part of a config: json."""
-    network = getattr(base.algorithm, "network", None)
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
@@ -33,18 +32,23 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     for title, part in groups.items():
         shown = _shown(part)
         fields.append((title, Annotated[type(shown), tyro.conf.OmitArgPrefixes], shown))
-    if network is not None:
-        fields.append(("network", type(shown := _shown(network)), shown))
+    nested = {  # a dataclass inside one is a group with a prefix
+        f.name: (title, getattr(part, f.name))
+        for title, part in groups.items()
+        for f in dataclasses.fields(part)
+        if dataclasses.is_dataclass(getattr(part, f.name))
+    }
+    for name, (_, inner) in nested.items():
+        fields.append((name, type(shown := _shown(inner)), shown))
     options = dataclasses.make_dataclass(
         "Options", [(n, t, dataclasses.field(default=d)) for n, t, d in fields], frozen=True, kw_only=True
     )
     chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base))
-    parts = [type(part)(**_values(getattr(chosen, title))) for title, part in groups.items()]
+    theirs: dict[str, dict[str, Any]] = {title: {} for title in groups}
+    for name, (title, inner) in nested.items():
+        theirs[title][name] = type(inner)(**_values(getattr(chosen, name)))
+    parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in groups.items()]
     changed = dict(zip(("run", "algorithm", "topology"), parts))
-    if network is not None:
-        changed["algorithm"] = dataclasses.replace(
-            changed["algorithm"], network=type(network)(**_values(chosen.network))
-        )
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
     return dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed), {"json": chosen.json}
 

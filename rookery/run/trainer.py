@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import assemble, make_pool, newest_checkpoint, saved_params
+from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.meter import Meter, resident_mb
@@ -118,14 +118,14 @@ class Trainer:
             yield self.advance()
 
     def _start(self) -> None:
-        from rookery.runtime.local import LocalRuntime
         from rookery.topologies.job import Job
 
         self._open_run()
-        self._runtime = LocalRuntime()
-        make: Callable[[int, int], EnvPool] = lambda num_envs, groups: make_pool(self.config, num_envs, groups)
-        options = self.config.run
-        job = Job(self.agent, self.spec, make, self._runtime, options.seed, env_restarts=options.env_restarts)
+        self._runtime, options = open_runtime(self.config), self.config.run
+        job = Job(
+            self.agent, self.spec, pool_factory(self.config), self._runtime, options.seed, options.devices,
+            env_restarts=options.env_restarts,
+        )  # fmt: skip
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
 
@@ -282,7 +282,7 @@ class Trainer:
         row = self.row()
         values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "report", "starting")}
         values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
-        values |= {"rss_mb": resident_mb(), "env_failures": self.progress.env_failures}
+        values |= {"rss_mb": resident_mb(), "env_failures": self.progress.env_failures} | self.progress.workers
         self._open_run().write_metrics(values)
         if self._board is not None:
             self._board.write(values, row.env_steps)
@@ -391,4 +391,4 @@ class Trainer:
         self.close()
 
     def _evaluation_pool(self) -> EnvPool:
-        return make_pool(self.config, self.config.run.eval_episodes)
+        return pool_factory(self.config, share=1)(self.config.run.eval_episodes)

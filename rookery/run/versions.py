@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from importlib import metadata
+from pathlib import Path
 
 PACKAGES = ("rookery", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "ale-py")
 
@@ -25,3 +27,11 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def fingerprint() -> dict[str, str]:
+    """What two machines that work on one run must have in common: the versions, and rookery's own source."""
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return versions() | {"rookery's source": digest.hexdigest()[:12]}

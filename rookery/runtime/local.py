@@ -6,6 +6,7 @@ runs at once in the caller's thread, for methods that only swap a reference (`pu
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -36,9 +37,16 @@ class Handle:
         self._calls.put((future, method, args))
         return future
 
+    def fill(self, method: str, out: Any) -> Future:
+        return self.call(method, out)
+
     def now(self, method: str, *args: Any) -> Any:
         self.ready.result()
         return getattr(self._worker, method)(*args)
+
+    def kill(self) -> None:
+        """A thread cannot be killed: it ends after the call that is running."""
+        self.stop()
 
     def _run(self, make: Callable[[], Any]) -> None:
         try:
@@ -82,13 +90,14 @@ class LocalRuntime:
     """Threads in one process."""
 
     name = "local"
+    patience: float | None = None
 
     def __init__(self, *, drain_seconds: float = 20.0) -> None:
         self._handles: list[Handle] = []
         self._drain_seconds = drain_seconds
         self.abandoned: list[str] = []  # a thread cannot be killed: those that did not end are named here
 
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, **kwargs: Any) -> Handle:
+    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle:
         handle = Handle(name, lambda: worker(*args, **kwargs))
         self._handles.append(handle)
         return handle
@@ -98,8 +107,14 @@ class LocalRuntime:
 
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]:
         """The futures that are done, at least one unless the time is over, and the others."""
+        if not futures and timeout is not None:
+            time.sleep(timeout)
         done, _ = wait_futures(futures, timeout=timeout, return_when=FIRST_COMPLETED)
         return [f for f in futures if f in done], [f for f in futures if f not in done]
+
+    def room(self, role: str, live: int) -> int:
+        """As many as there are cores for."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def close(self) -> None:
         deadline = time.monotonic() + self._drain_seconds

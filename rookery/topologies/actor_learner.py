@@ -8,6 +8,7 @@
 
 Data is a little old when it is learned from: at most `max_lag()` updates, because rollouts in flight and batches waiting
 are bounded by the slots of the queue. Nothing is dropped: a full queue makes collectors wait, an empty one the learner.
+Collectors are a fleet: one that is lost takes only the rollouts that it owed with it, and is replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rookery.data.queue import Part, Queue, Taken
+from rookery.data.queue import Queue, Taken
+from rookery.runtime.roster import span
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges
 from rookery.types import Agent, PyTree, Spec
 
@@ -30,7 +32,8 @@ class ActorLearner:
     overlaps: ClassVar[bool] = True
     num_envs: int = 32
     """Environments in all."""
-    collectors: int = 1
+    collectors: int | str = 1
+    """A number, or a range such as 2..16: as many as there is room for, more and fewer while the run goes on."""
     groups: int = 2
     """Groups of environments per collector: one steps while the next is decided on."""
     rollouts_per_batch: int = 1
@@ -41,30 +44,26 @@ class ActorLearner:
 
     def max_lag(self) -> int:
         """In updates: what may be in flight or waiting when a rollout's parameters are read, plus the update itself."""
-        return -(-self.collectors * self.in_flight // self.rollouts_per_batch) + self.prefetch + 1
+        return -(-span(self.collectors)[1] * self.in_flight // self.rollouts_per_batch) + self.prefetch + 1
 
     def graph(self, agent: Agent, spec: Spec) -> Graph:
-        each = envs_each(self.num_envs, self.collectors, self.groups)
+        each = envs_each(self.num_envs, span(self.collectors)[1], self.groups)
         steps = each * self.rollouts_per_batch * agent.needs.rollout_length
         return Graph(
-            nodes={"environment": self.num_envs, "collector": self.collectors, "learner": 1},
-            edges=loop_edges(
-                agent, spec, envs_per_collector=each, parts=self.rollouts_per_batch, when_full="collectors wait"
-            ),
+            nodes={"environment": self.num_envs, "collector": span(self.collectors)[1], "learner": 1},
+            edges=loop_edges(agent, spec, envs_per_collector=each, parts=self.rollouts_per_batch, when_full="collectors wait"),
             facts={"steps per update": f"{steps:,}", "policy lag": f"at most {self.max_lag()} updates"},
         )
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
-        each = envs_each(self.num_envs, self.collectors, self.groups)
+        each = envs_each(self.num_envs, span(self.collectors)[1], self.groups)
         try:
             crew = Crew(
-                job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
-                parts=self.rollouts_per_batch, snapshot=snapshot,
+                job, collectors=span(self.collectors), envs_per_collector=each, groups=self.groups,
+                parts=self.rollouts_per_batch, in_flight=self.in_flight, snapshot=snapshot,
             )  # fmt: skip
             # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
-            queue = Queue(
-                crew.specs, parts=self.rollouts_per_batch, slots=self.max_lag(), discount=job.agent.needs.discount
-            )
+            queue = Queue(crew.specs, parts=self.rollouts_per_batch, slots=self.max_lag(), discount=job.agent.needs.discount)
             if snapshot is not None:
                 queue.restore(snapshot["queue"])
             pipeline = _Pipeline(self, crew, queue, Meters.continued(snapshot))
@@ -82,22 +81,19 @@ class _Pipeline:
 
     def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
-        self.collecting: dict[Future, tuple[int, Part]] = {}
         self.learning: deque[tuple[Future, Taken]] = deque()
-        self.asked = [0] * topology.collectors  # rollouts in flight of each collector
 
     def dispatch(self) -> None:
         """Gives everyone as much to do as there is."""
+        self.crew.collectors.tend()
         self.ask_collectors()
         self.feed_learner()
 
     def ask_collectors(self) -> None:
         """Tops every collector up to `in_flight`, the least asked first, as far as there are columns to write into."""
-        while (who := min(range(len(self.asked)), key=self.asked.__getitem__)) >= 0:
-            if self.asked[who] >= self.topology.in_flight or (part := self.queue.claim()) is None:
-                return
-            self.collecting[self.crew.collectors[who].call("collect", part.rollout)] = (who, part)
-            self.asked[who] += 1
+        fleet = self.crew.collectors
+        while (who := fleet.next()) is not None and (part := self.queue.claim()) is not None:
+            fleet.ask(who, "collect", part.rollout, tag=part)
 
     def feed_learner(self) -> None:
         """The batch after the one being learned from is already there when that update ends."""
@@ -106,14 +102,15 @@ class _Pipeline:
 
     def serve(self, seconds: float) -> None:
         """Waits for the first call that ends and takes in all that have."""
-        waiting = [*self.collecting, *(future for future, _ in self.learning)]
-        ready, _ = self.crew.job.runtime.wait(waiting, seconds)
-        for future in ready:
-            if future in self.collecting:
-                who, part = self.collecting.pop(future)
-                self.asked[who] -= 1
-                self.meters.collected(future.result())
-                self.queue.commit(part)
+        fleet = self.crew.collectors
+        waiting = [*fleet.waiting(), *(future for future, _ in self.learning)]
+        ready, _ = self.crew.job.runtime.wait(waiting, fleet.within(seconds))
+        for part, rollout in fleet.take(ready):
+            if rollout is None:  # its collector is gone: the next to ask writes there
+                self.queue.abandon(part)
+                continue
+            self.meters.collected(rollout)
+            self.queue.commit(part)
         while self.learning and self.learning[0][0].done():
             future, taken = self.learning.popleft()
             self.queue.release(taken.slot)  # the update is ready: nothing reads the slot any more
@@ -122,7 +119,11 @@ class _Pipeline:
 
     def snapshot(self) -> PyTree:
         """Drains: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
-        while self.collecting or self.learning or self.queue.num_full:
+        fleet = self.crew.collectors
+        while fleet.busy or self.learning or self.queue.num_full:
+            fleet.tend()
             self.feed_learner()
+            if not fleet.busy and not self.learning:  # full batches that wait for one whose collector is gone
+                self.ask_collectors()
             self.serve(TICK_SECONDS)
         return self.crew.snapshot(self.meters, self.queue)

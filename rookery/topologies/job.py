@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,13 +13,16 @@ import numpy as np
 from rookery.data import arrays
 from rookery.data.queue import Queue
 from rookery.envs import Mended
-from rookery.runtime.local import Handle, LocalRuntime
+from rookery.runtime.fleet import Fleet
+from rookery.runtime.interface import Handle, Runtime
+from rookery.runtime.roster import Life, Roster, Terms
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 from rookery.workers.shapes import rollout_specs
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
+LIFE = 1 << 10  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,9 @@ class Job:
     agent: Agent
     spec: Spec
     make_pool: Callable[[int, int], EnvPool]  # (num_envs, groups)
-    runtime: LocalRuntime
+    runtime: Runtime
     seed: int
+    devices: int = 1  # of the learner
     env_restarts: int = 20  # failures of environments that a collector mends within a minute
 
 
@@ -67,6 +72,7 @@ class Progress:
     lag_max: int
     seconds: dict[str, float]  # cumulative per phase: env, inference, transfer (over collectors), learn, learner_idle
     items: dict[str, int]  # per edge, cumulative
+    workers: dict[str, int]  # collectors that work now, and those that were lost with the rollouts they owed since the start
     snapshot: Callable[[], PyTree] | None
     #   quiesces the workers and returns the whole state; callable until the next next(). None in the middle of a step
     #   that must be finished first: ask the next Progress
@@ -142,6 +148,7 @@ class Meters:
             lag_max=max((peak for _, peak in lags), default=0),
             seconds=dict(self.seconds),
             items=dict(self.items),
+            workers=crew.workers(),
             snapshot=snapshot,
         )
 
@@ -160,49 +167,70 @@ class Meters:
 
 
 class Crew:
-    """One learner and N collectors of a job, spawned, and what is done with all of them at once."""
+    """One learner and a fleet of collectors of a job, and what is done with all of them at once."""
 
     def __init__(
-        self, job: Job, *, collectors: int, envs_per_collector: int, groups: int, parts: int, snapshot: PyTree | None
-    ) -> None:
-        """parts: rollouts per batch."""
-        saved: Sequence[PyTree | None] = snapshot["collectors"] if snapshot else [None] * collectors
-        if len(saved) != collectors:
-            raise ValueError(f"the checkpoint was made with --collectors {len(saved)}, not {collectors}: use that number")
-        self.job, self.specs = job, rollout_specs(job.agent, job.spec, envs_per_collector)
+        self, job: Job, *, collectors: tuple[int, int], envs_per_collector: int, groups: int, parts: int,
+        in_flight: int = 1, snapshot: PyTree | None,
+    ) -> None:  # fmt: skip
+        """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector."""
+        most, columns = collectors[1], envs_per_collector * parts
+        if columns % job.devices:
+            raise ValueError(f"a batch of {columns} columns cannot be shared by --devices {job.devices}: make it a multiple")
+        self._saved: Sequence[PyTree | None] = snapshot["collectors"] if snapshot else [None] * most
+        if len(self._saved) != most:
+            raise ValueError(f"the checkpoint was made with --collectors {len(self._saved)}, not {most}: use that number")
+        self.job, self.specs, self._most = job, rollout_specs(job.agent, job.spec, envs_per_collector), most
+        self._make_pool = functools.partial(job.make_pool, envs_per_collector, groups)
         self.learner: Handle = job.runtime.spawn(
-            Learner, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None, name="learner"
-        )
-        make_pool = lambda: job.make_pool(envs_per_collector, groups)
-        self.collectors: list[Handle] = [
-            job.runtime.spawn(
-                Collector, job.agent, make_pool, index=i, num_collectors=collectors, seed=job.seed,
-                env_restarts=job.env_restarts, snapshot=saved[i], name=f"collector-{i}",
-            )
-            for i in range(collectors)
-        ]  # fmt: skip
-        self.params, self.version = self.learner.now("published")
-        self.learner.call("warm_up", arrays.widen(self.specs, envs_per_collector * parts))
-        for collector in self.collectors:
-            collector.now("publish", self.params, self.version)
+            Learner, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
+            devices=job.devices, name="learner", role="learner",
+        )  # fmt: skip
+        self._lives: list[int] = list(map(int, snapshot.get("lives", ()))) if snapshot else []
+        patience = job.runtime.patience
+        terms = Terms(least=collectors[0], most=most, in_flight=in_flight, call_deadline=patience, start_deadline=patience)
+        self.collectors = Fleet(job.runtime, "collector", Roster(terms, self._lives), self._collector, self._greet)
+        self.collectors.tend()  # they start while the learner does
+        self.params, self.version = self.learner.call("published").result()
+        self._published = job.runtime.put(self.params)
+        self.learner.call("warm_up", arrays.widen(self.specs, columns))
+
+    def _collector(self, life: Life) -> Handle:
+        """A life that a snapshot was taken of goes on; every other starts its own streams."""
+        goes_on = life.number == (self._lives[life.place] if self._lives else 0)
+        return self.job.runtime.spawn(
+            Collector, self.job.agent, self._make_pool, index=life.place, num_collectors=self._most,
+            seed=self.job.seed, incarnation=life.number * LIFE, env_restarts=self.job.env_restarts,
+            snapshot=self._saved[life.place] if goes_on else None, name=f"collector-{life.place}", role="collector",
+        )  # fmt: skip
+
+    def _greet(self, collector: Handle) -> None:
+        collector.now("publish", self._published, self.version)
 
     def publish(self, update: Update, meters: Meters) -> None:
         """Newest wins: a collector reads it at the start of its next rollout."""
         self.params, self.version = update.params, update.version
-        published = self.job.runtime.put(update.params)
-        for collector in self.collectors:
-            collector.now("publish", published, update.version)
-        meters.moved("parameters", len(self.collectors))
+        self._published = self.job.runtime.put(update.params)
+        meters.moved("parameters", self.collectors.publish("publish", self._published, update.version))
 
     def done(self, future: Future, seconds: float) -> bool:
         """Waits at most `seconds` for a call to end."""
         return bool(self.job.runtime.wait([future], seconds)[0])
 
+    def workers(self) -> dict[str, int]:
+        roster = self.collectors.roster
+        return {
+            "collectors": roster.count("working", "leaving"),
+            "collectors_lost": roster.lost_workers,
+            "rollouts_lost": roster.lost_calls,
+        }
+
     def snapshot(self, meters: Meters, queue: Queue) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call("snapshot").result(),
-            "collectors": [collector.call("snapshot").result() for collector in self.collectors],
+            "collectors": self.collectors.gather("snapshot"),
+            "lives": self.collectors.roster.lives,
             "meters": meters.snapshot(),
             "queue": queue.snapshot(),
         }

@@ -18,6 +18,7 @@ from typing import ClassVar
 from rookery.data.queue import Queue
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges
 from rookery.types import Agent, PyTree, Spec
+from rookery.workers.collector import Collected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +49,24 @@ class Sync:
         meters = Meters.continued(snapshot)
         try:
             crew = Crew(
-                job, collectors=self.collectors, envs_per_collector=each, groups=self.groups,
+                job, collectors=(self.collectors, self.collectors), envs_per_collector=each, groups=self.groups,
                 parts=self.collectors, snapshot=snapshot,
             )  # fmt: skip
-            queue = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount)
+            queue, fleet = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount), crew.collectors
             while True:
-                parts = [part for _ in crew.collectors if (part := queue.claim())]  # the whole batch is free
-                rollouts = [c.call("collect", part.rollout) for c, part in zip(crew.collectors, parts)]
-                for part, rollout in zip(parts, rollouts):
-                    while not crew.done(rollout, TICK_SECONDS):
+                parts = [part for _ in range(self.collectors) if (part := queue.claim())]  # the whole batch is free
+                rollouts: dict[int, Collected] = {}
+                while len(rollouts) < self.collectors:
+                    fleet.tend()
+                    while who := fleet.next_of(place for place in range(self.collectors) if place not in rollouts):
+                        fleet.ask(who, "collect", parts[who.place].rollout, tag=who.place)
+                    ready, _ = job.runtime.wait(fleet.waiting(), fleet.within(TICK_SECONDS))
+                    answers = fleet.take(ready)  # without a result: the next one in that place collects it anew
+                    rollouts |= {place: rollout for place, rollout in answers if rollout is not None}
+                    if not ready:
                         yield meters.progress(crew, snapshot=None)
-                    meters.collected(rollout.result())
+                for place, part in enumerate(parts):
+                    meters.collected(rollouts[place])
                     queue.commit(part)
                 taken = queue.take()
                 assert taken is not None, "every part was committed"

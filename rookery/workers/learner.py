@@ -7,7 +7,8 @@ what was not a number.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import numpy as np
 from rookery import ops
 from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
+from rookery.workers import mesh
 from rookery.workers.flat import from_flat, to_flat
 from rookery.workers.nonfinite import NonFinite, culprit
 
@@ -35,7 +37,7 @@ class Update(NamedTuple):
 
 
 class Learner:
-    def __init__(self, agent: Agent, *, seed: int, snapshot: PyTree | None = None) -> None:
+    def __init__(self, agent: Agent, *, seed: int, snapshot: PyTree | None = None, devices: int = 1) -> None:
         self._agent = agent
         self._key = ops.random.key(seed)
         self._state: TrainState = jax.jit(agent.init)(jax.random.fold_in(self._key, 0))
@@ -43,15 +45,20 @@ class Learner:
         if snapshot is not None:
             self._state = from_flat(self._state, snapshot["state"])
             self.version = int(snapshot["version"])
-        self._learn = jax.jit(self._guarded, donate_argnums=(1, 2))
+        self._learn: Callable[..., Any] = jax.jit(self._guarded, donate_argnums=(1, 2))
+        self._shown: Callable[[PyTree], PyTree] = lambda params: params
+        if devices > 1:
+            grid = mesh.mesh_of(devices)
+            self._state = mesh.replicated(grid, self._state)
+            self._learn, self._shown = mesh.compiled(self._guarded, grid, donate=(1, 2)), mesh.one_copy
         self._ended = time.perf_counter()
 
     @property
     def params(self) -> PyTree:
-        return self._state.params
+        return self._shown(self._state.params)
 
     def published(self) -> tuple[PyTree, int]:
-        return self._state.params, self.version
+        return self.params, self.version
 
     def warm_up(self, specs: Rollout) -> None:
         """Compiles `learn` on zeros, and forgets the result; done while collectors fill the first batch."""
@@ -77,9 +84,7 @@ class Learner:
         self.version += 1
         end = time.perf_counter()
         idle, self._ended = begin - self._ended, end
-        return Update(
-            self.version, self._state.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle
-        )
+        return Update(self.version, self.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle)
 
     def _guarded(
         self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array

@@ -146,3 +146,10 @@ def test_rollouts_of_a_rebuilt_environment_belong_to_a_new_stream():
     assert {stream // INCARNATIONS for stream in streams} == {0, 1, 2}
     assert 3 < len(streams) <= 3 + failures  # two failures within a rollout end one stream
     collector.close()
+
+
+def test_the_failure_can_come_from_another_process():
+    import pickle
+
+    error = pickle.loads(pickle.dumps(EnvironmentFailed("gone", 3, (2, 3))))
+    assert str(error) == "gone" and error.env_id == 3 and error.lost == (2, 3)

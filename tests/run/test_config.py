@@ -24,6 +24,7 @@ TYPED = {
     "network": ("a2c", {"network": {"hidden": (32, 16), "core": "gru"}}, {}),
     "no layers": ("a2c", {"network": {"hidden": ()}}, {}),
     "choices": ("appo", {"variant": "target-policy", "reward_clip": "unit"}, {}),
+    "a range": ("impala", {"collectors": "2..4"}, {}),
     "words to quote": ("pg", {"runs": "my runs/of 'today'", "run": "x"}, {}),
     "environment": ("ppo", {}, {"symbols": 4, "flag": True, "name": "a b", "number": "7", "sizes": [1, 2]}),
 }

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rookery.runtime.interface import WorkerLost
 from rookery.trees import tree_leaves
 from rookery.types import Agent, Batch, EnvPool, Episode, PyTree, Rollout
 from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 
 Seconds = Callable[[str, int], float]  # (name of the worker, how many calls it has had) -> seconds that this one takes
+Dies = Callable[[str, int], bool]  # (name of the worker, how many calls its place has had) -> is it killed in this one?
 
 
 class Row(NamedTuple):
@@ -72,7 +74,7 @@ class Ledger:
 class LedgerLearner:
     """Keeps a ledger of what it is given. It looks at a batch again when its call ends."""
 
-    def __init__(self, ledger: Ledger, agent: Agent, *, seed: int, snapshot: PyTree | None = None) -> None:
+    def __init__(self, ledger: Ledger, agent: Agent, *, seed: int, snapshot: PyTree | None = None, **_: Any) -> None:
         self.ledger, self.version = ledger, int(snapshot["version"]) if snapshot else 0
 
     def published(self) -> tuple[PyTree, int]:
@@ -97,9 +99,10 @@ class LedgerCollector:
     """Plays at no cost: every fifth row of a stream starts an episode, every other end is a termination."""
 
     def __init__(
-        self, agent: Agent, make_pool: Callable[[], EnvPool], *, index: int, snapshot: PyTree | None, **_: Any
+        self, agent: Agent, make_pool: Callable[[], EnvPool], *, index: int, snapshot: PyTree | None, incarnation: int, **_: Any
     ) -> None:
         self._num_envs, self._length, self._index = make_pool().num_envs, agent.needs.rollout_length, index
+        self._incarnation = incarnation
         self._step = int(snapshot["step"]) if snapshot else 0
         self._version = -1
 
@@ -111,7 +114,8 @@ class LedgerCollector:
         for leaf in tree_leaves(out):
             leaf[...] = 1
         envs, rows = np.arange(self._num_envs), self._step + np.arange(self._length)[:, None]
-        out.stream[:], out.step[:], out.version[:] = (self._index * self._num_envs + envs) << 20, self._step, self._version
+        streams = (self._index * self._num_envs + envs << 20) + self._incarnation
+        out.stream[:], out.step[:], out.version[:] = streams, self._step, self._version
         out.valid[:] = (rows + envs) % 5 != 4
         out.discount[:] = (rows + envs) % 10 != 3
         episodes = [Episode(int(env), 1.0, 4) for env in np.nonzero(out.valid == 0)[1]]
@@ -129,15 +133,36 @@ class SimulatedHandle:
         self.runtime, self.name, self.worker = runtime, name, worker
         self.queue: deque[tuple[Future, str, tuple]] = deque()
         self.running: tuple[float, Future, Callable[[], None]] | None = None
-        self.calls = 0
+        self.calls, self.dead = 0, False
+        self.ready: Future = Future()
+        self.ready.set_result(None)
+
+    def fill(self, method: str, out: Any) -> Future:
+        return self.call(method, out)
+
+    def kill(self) -> None:
+        if self.runtime.handles.get(self.name) is self:
+            del self.runtime.handles[self.name]
+
+    def die(self) -> None:
+        """What it was asked is answered by its loss."""
+        self.dead, owed = True, [future for future, _, _ in self.queue]
+        owed += [self.running[1]] if self.running else []
+        self.queue.clear()
+        self.running = None
+        for future in owed:
+            future.set_exception(WorkerLost(f"{self.name} was killed"))
 
     def call(self, method: str, *args: Any) -> Future:
         future: Future = Future()
+        if self.dead:
+            future.set_exception(WorkerLost(f"{self.name} was killed"))
+            return future
         self.queue.append((future, method, args))
-        if method == "snapshot":  # asked for when nothing is in flight, and waited for
-            assert self.running is None and len(self.queue) == 1, "a snapshot of a worker that is busy"
-            self.queue.clear()
-            future.set_result(self.worker.snapshot())
+        if method in ("snapshot", "published", "publish") and self.running is None and len(self.queue) == 1:
+            self.queue.clear()  # asked for when nothing is in flight, and waited for
+            future.set_result(getattr(self.worker, method)(*args))
+        assert method != "snapshot" or future.done(), "a snapshot of a worker that is busy"
         self.start()
         return future
 
@@ -151,7 +176,12 @@ class SimulatedHandle:
         future, method, args = self.queue.popleft()
         seconds = 0.0 if method == "warm_up" else self.runtime.seconds(self.name, self.calls)
         self.calls += method != "warm_up"
-        if method == "learn":
+        total = self.runtime.totals[self.name] = self.runtime.totals.get(self.name, 0) + (method != "warm_up")
+        if method == "collect" and self.runtime.dies(self.name, total):
+            for leaf in tree_leaves(args[0]):
+                leaf[...] = -1  # half a rollout, which nobody may learn from
+            self.running = (self.runtime.clock + seconds / 2, future, self.die)
+        elif method == "learn":
             before = [np.copy(leaf) for leaf in tree_leaves(args[0])]
 
             def end() -> None:
@@ -161,20 +191,25 @@ class SimulatedHandle:
         else:
             result = getattr(self.worker, method)(*args)
             end = lambda: future.set_result(result)
-        self.running = (self.runtime.clock + seconds, future, end)
+        self.running = self.running or (self.runtime.clock + seconds, future, end)
 
 
 class SimulatedRuntime:
     """Takes the place of LocalRuntime in a Job."""
 
     name = "simulated"
+    patience: float | None = None
 
-    def __init__(self, seconds: Seconds, ledger: Ledger | None = None) -> None:
-        self.seconds, self.ledger = seconds, ledger or Ledger()
+    def __init__(self, seconds: Seconds, ledger: Ledger | None = None, *, dies: Dies = lambda name, call: False) -> None:
+        self.seconds, self.ledger, self.dies = seconds, ledger or Ledger(), dies
+        self.totals: dict[str, int] = {}
         self.clock, self.closed = 0.0, False
         self.handles: dict[str, SimulatedHandle] = {}
 
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, **kwargs: Any) -> SimulatedHandle:
+    def room(self, role: str, live: int) -> int:
+        return 1
+
+    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str, **kwargs: Any) -> SimulatedHandle:
         assert worker in (Learner, Collector)
         made = LedgerLearner(self.ledger, *args, **kwargs) if worker is Learner else LedgerCollector(*args, **kwargs)
         self.handles[name] = SimulatedHandle(self, name, made)
@@ -194,7 +229,8 @@ class SimulatedRuntime:
                 self.clock = deadline
                 break
             self.clock = max(self.clock, when)
-            handle.running = None
+            if end != handle.die:
+                handle.running = None
             end()
             handle.start()
         return [f for f in futures if f.done()], [f for f in futures if not f.done()]

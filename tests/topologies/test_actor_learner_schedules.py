@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
 from simulation import Ledger, Seconds, SimulatedRuntime, rows_of
 
+from rookery.runtime import roster
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import TICK_SECONDS, Job, Progress
 from rookery.topologies.sync import Sync
@@ -193,6 +195,60 @@ def test_another_number_of_collectors_than_the_checkpoint_s_is_refused_with_the_
     saved = until(drive(topology_of(2), SimulatedRuntime(pace())), 2).snapshot()  # type: ignore[misc]
     with pytest.raises(ValueError, match="--collectors 2"):
         next(drive(topology_of(3), SimulatedRuntime(pace()), saved))
+
+
+# --------------------------------------------------------------------------------------------------------- losses
+
+
+def every(calls: int) -> Any:
+    """Each collector is killed in the middle of every so-manieth rollout of its place."""
+    return lambda name, call: call % calls == calls - 1
+
+
+def without_back_off(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
+    monkeypatch.setattr(roster.Terms, "__init__", functools.partialmethod(roster.Terms.__init__, back_off=0.0, **terms))
+
+
+@pytest.mark.parametrize("name", PACES)
+@pytest.mark.parametrize(("collectors", "in_flight", "parts"), [(1, 2, 1), (2, 1, 2), (3, 3, 2)])
+def test_killed_collectors_are_replaced_and_only_what_they_owed_is_lost(
+    name: str, collectors: int, in_flight: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_back_off(monkeypatch, losses=10**6)
+    topology = topology_of(collectors, in_flight=in_flight, rollouts_per_batch=parts)
+    runtime = SimulatedRuntime(pace(**PACES[name]), dies=every(7))
+    driver, ledger = drive(topology, runtime), runtime.ledger
+    progress = until(driver, 30)
+    saved = drain_and_check(progress, ledger, topology)
+    streams = {row.stream for row in ledger.rows}
+    assert (
+        progress.workers["collectors_lost"] >= 2
+        and len(streams) >= 2 * collectors + 2 * progress.workers["collectors_lost"] - 2
+    )
+    assert progress.workers["collectors_lost"] <= progress.workers["rollouts_lost"]
+    assert progress.workers["rollouts_lost"] <= in_flight * progress.workers["collectors_lost"]
+    at = Ledger()
+    at.rows, at.lags, at.batches = list(ledger.rows), list(ledger.lags), ledger.batches
+    again = drive(topology, SimulatedRuntime(pace(**PACES[name]), at, dies=every(5)), saved)
+    drain_and_check(until(again, 50), at, topology)  # lives go on counting: no stream is used twice
+
+
+def test_a_collector_that_always_dies_ends_the_run_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_back_off(monkeypatch)
+    for topology in (topology_of(2), Sync(num_envs=4, collectors=2)):
+        runtime = SimulatedRuntime(pace(), dies=lambda name, call: name == "collector-1")
+        with pytest.raises(roster.Exhausted, match="collector-1 was killed"):
+            until(drive(topology, runtime), 10**6)
+        assert runtime.closed
+
+
+def test_sync_collects_anew_what_a_lost_collector_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_back_off(monkeypatch, losses=10**6)
+    runtime = SimulatedRuntime(pace(), dies=every(4))
+    progress = until(drive(Sync(num_envs=6, collectors=3), runtime), 12)
+    runtime.ledger.check()
+    assert runtime.ledger.lag_max == 0 and progress.workers["collectors_lost"] >= 3
+    assert len(runtime.ledger.rows) == 12 * 6 * T
 
 
 # ----------------------------------------------------------------------------------------------------------- Sync

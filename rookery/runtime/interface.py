@@ -1,0 +1,59 @@
+"""What a runtime is to a topology: it spawns workers, calls them, and says when one is gone.
+
+A worker is a plain class. Its calls run one after the other and answer with a Future; `now` is a lane beside them, for
+methods that only swap a reference (`publish`). What a worker raises comes out of its Future as it was raised; a worker
+that is gone (killed, its machine lost, cut off) answers with `WorkerLost`, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class WorkerLost(RuntimeError):
+    """A worker is gone. Whatever it was asked and had not answered was not done, or cannot be known to be done."""
+
+    exit_code = 7
+
+
+class RuntimeRefused(ValueError):
+    """The runtime cannot be used as it was asked for; the message says why and what to do."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one worker of a role takes of a machine; only runtimes of several processes heed it."""
+
+    cpus: float = 1.0
+    """Cores that each is counted with; 0: none."""
+    gpus: float = 0.0
+    """Graphics processors of each."""
+    variables: tuple[str, ...] = ()
+    """Names of environment variables of this process that are handed on to it."""
+
+
+class Handle(Protocol):
+    name: str
+    ready: Future  # done when the worker is made; its exception, where it cannot be
+
+    def call(self, method: str, *args: Any) -> Future: ...  # in the order of the calls
+    def fill(self, method: str, out: Any) -> Future: ...  # the worker's `method(out)`: writes a rollout into `out`
+    def now(self, method: str, *args: Any) -> None: ...
+    #   beside the calls, at once; the newest wins. A rollout that is asked for after it begins after it: that bounds the lag
+    def kill(self) -> None: ...  # gives the worker up; after this nothing is written into any `out`
+
+
+class Runtime(Protocol):
+    name: str
+    patience: float | None  # seconds for a call, after which a worker is given up; None: where it cannot be ended
+
+    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle: ...
+    def put(self, value: Any) -> Any: ...  # something that many workers will be given
+    def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]: ...
+    def room(self, role: str, live: int) -> int: ...  # how many workers of a role could live here, when `live` do
+    def close(self) -> None: ...

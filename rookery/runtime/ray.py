@@ -1,0 +1,457 @@
+"""The Ray runtime: the same workers, unchanged, as actors of a Ray cluster. The only file that imports ray.
+
+    collector actor ──rollout, through the object store──▶ fetcher thread ──copied──▶ the queue's slot ──▶ learner
+          ▲────────────parameters: put once, passed by reference, on a lane beside the calls────────────────┘
+
+A role that has resources lives in actors, every other (the learner) in this process, where `near` is a local runtime.
+Without an address a Ray of our own is started and ended with the run: token authentication with a token that only its
+user can read, no dashboard, and nothing of it is left. Ray's errors are of two kinds: what a worker raised comes out as
+it was raised, with the worker's traceback as a note; everything that means "gone" is a WorkerLost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import math
+import os
+import queue
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import ray
+from ray import exceptions
+
+from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
+from rookery.runtime.local import LocalRuntime
+from rookery.trees import tree_map
+
+LOST = (
+    exceptions.RayActorError, exceptions.ActorUnschedulableError, exceptions.ObjectLostError, exceptions.NodeDiedError,
+    exceptions.WorkerCrashedError, exceptions.OutOfMemoryError, exceptions.RaySystemError,
+)  # fmt: skip
+ONE_THREAD = {"NPROC": "1", "JAX_PLATFORMS": "cpu"}  # XLA on one core each; the Eigen flag alone leaves it two
+PREFIX = "rookery-ray-"
+ROOT = Path("/tmp")  # Ray's sockets lie below, and the path of a socket has 107 characters: TMPDIR may be too long
+CLOSE_SECONDS = 5.0
+_STOP = object()
+_TOKEN = secrets.token_hex(32)  # of every Ray that this process starts: Ray reads it once and keeps it
+
+
+class InsecureCluster(UserWarning):
+    """Whoever reaches this cluster can run code in it."""
+
+
+class Host:
+    """The actor: one worker, its calls in their order, and the lane beside them."""
+
+    def __init__(self) -> None:
+        self._worker: Any = None
+        self._buffer: Any = None
+        self._heard, self._hearing = 0, threading.Lock()
+
+    def make(self, check: Callable[[], None], worker: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[str, int]:
+        """-> the machine and the process that it lives in."""
+        check()
+        self._worker = worker(*args, **kwargs)
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def call(self, method: str, *args: Any) -> Any:
+        return _plain(getattr(self._worker, method)(*_owned(args)))
+
+    def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
+        """What is said of a rollout, and the rollout: two objects, so that whoever passes it on need not touch it.
+
+        told: what was to be heard before, in case that the lane is slower."""
+        if told:
+            self.now(*told)
+        collected = getattr(self._worker, method)(self._buffer)
+        rollout = _plain(collected.rollout)
+        if all(leaf.flags.writeable for leaf in jax.tree.leaves(rollout)):
+            self._buffer = rollout  # what is returned is copied into the store before the next call
+        return collected._replace(rollout=None), rollout
+
+    def now(self, number: int, method: str, *args: Any) -> None:
+        with self._hearing:
+            if number > self._heard:  # else it is old, or came with a call
+                self._heard = number
+                getattr(self._worker, method)(*_owned(args))
+
+
+Host.now = ray.method(concurrency_group="lane")(Host.now)  # type: ignore[method-assign]
+_Actor = ray.remote(concurrency_groups={"lane": 1}, max_restarts=0, max_task_retries=0)(Host)  # type: ignore[call-overload]
+
+
+class Shared:
+    """Something that many workers will be given: put into the store once, when the first of them is."""
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._ref = value, None  # type: Any, Any
+
+    def ref(self) -> Any:
+        if self._ref is None:
+            self._ref, self._value = ray.put(_plain(self._value)), None
+        return self._ref
+
+
+class RayHandle:
+    def __init__(self, runtime: RayRuntime, name: str, actor: Any, made: Sequence[Any]) -> None:
+        """made: the arguments of Host.make."""
+        self.name, self.actor, self._runtime = name, actor, runtime
+        self.fence, self.dead = threading.Lock(), False
+        self._lane = threading.Lock()
+        self._telling, self._told, self._sent = False, (), 0  # type: bool, tuple[Any, ...], int
+        self.ready = runtime.watch(self, actor.make.remote(*made))
+
+    def call(self, method: str, *args: Any) -> Future:
+        return self._runtime.watch(self, self.actor.call.remote(method, *map(_reference, args)))
+
+    def fill(self, method: str, out: Any) -> Future:
+        said, rollout = self.actor.fill.options(num_returns=2).remote(method, *map(_reference, self._told))
+        return self._runtime.watch(self, said, rollout, out)
+
+    def now(self, method: str, *args: Any) -> None:
+        """The newest wins: while one is on its way, only the last of those that follow is kept."""
+        with self._lane:
+            self._told = (self._told[0] + 1 if self._told else 1, method, *args)
+            if self._telling:
+                return
+            self._telling = True
+        self.tell()
+
+    def tell(self) -> None:
+        """Sends what is to be told; called again when it has arrived. A worker that is gone shows in its calls."""
+        with self._lane:
+            told = self._told
+            self._telling = told[0] > self._sent and not self.dead
+            self._sent = told[0]
+        if self._telling:
+            ref = self.actor.now.remote(*map(_reference, told))
+            ref.future().add_done_callback(lambda _: self._runtime.later(self.tell))
+
+    def kill(self) -> None:
+        with self.fence:  # a copy that is under way ends first, and none begins after it
+            self.dead = True
+        self._runtime.forget(self)
+        with contextlib.suppress(Exception):
+            ray.kill(self.actor)
+        if self.ready.done() and self.ready.exception() is None:
+            node, pid = self.ready.result()
+            if node == ray.get_runtime_context().get_node_id():  # one that is stopped does not hear Ray's request
+                with contextlib.suppress(OSError):
+                    if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+                        os.kill(pid, signal.SIGKILL)
+
+
+class RayRuntime:
+    name = "ray"
+    patience: float | None = 120.0
+
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        resources: Mapping[str, Resources],
+        counts: Mapping[str, tuple[int, int]],
+        prepare: Callable[[], None],
+        versions: Callable[[], dict[str, str]],
+    ) -> None:
+        """resources and counts (least, most): of each role that lives in actors; prepare: before anything else in one."""
+        self.near = LocalRuntime()
+        self._resources, self._prepare, self._versions = resources, prepare, versions
+        self._expected = versions()
+        self._handles: list[RayHandle] = []
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._closed = False
+        self._own: Path | None = None  # the directory of a Ray that this run starts
+        self._joined = False
+        if not ray.is_initialized():
+            if address is None:
+                needed = sum(most * resources[role].cpus for role, (_, most) in counts.items())
+                self._own = _start(cpus=max(len(os.sched_getaffinity(0)), math.ceil(needed)))
+            else:
+                _join(address)
+                self._joined = True
+        try:
+            self._refuse_what_cannot_be(counts)
+        except BaseException:
+            self.close()
+            raise
+        self._fetcher = threading.Thread(target=self._fetch, name="ray-fetcher", daemon=True)
+        self._fetcher.start()
+
+    # -------------------------------------------------------------------------------------------- as any runtime
+
+    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Any:
+        if role not in self._resources:
+            return self.near.spawn(worker, *args, name=name, role=role, **kwargs)
+        wanted = self._resources[role]
+        variables = {name: os.environ[name] for name in wanted.variables if name in os.environ}
+        if not _started_here:  # else its processes have inherited these; passing them costs an actor 1-4 s at its start
+            variables |= {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")} | ({} if wanted.gpus else ONE_THREAD)
+        actor = _Actor.options(
+            num_cpus=wanted.cpus, num_gpus=wanted.gpus, scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": variables} if variables else None,
+        ).remote()  # fmt: skip
+        check = _Check(self._prepare, self._versions, self._expected)
+        handle = RayHandle(self, name, actor, (check, worker, args, kwargs))
+        self._handles.append(handle)
+        return handle
+
+    def put(self, value: Any) -> Shared:
+        return Shared(value)
+
+    def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]:
+        return self.near.wait(futures, timeout)
+
+    def room(self, role: str, live: int) -> int:
+        wanted, there = self._resources.get(role, Resources()), ray.available_resources()
+        pairs = [(wanted.cpus, there.get("CPU", 0.0)), (wanted.gpus, there.get("GPU", 0.0))]
+        return live + min((int(have / need) for need, have in pairs if need), default=10**6)
+
+    def close(self) -> None:
+        """Lets every worker close, then ends it; a Ray that we started ends too, and its directory goes."""
+        if self._closed:
+            return
+        self._closed = True
+        self.near.close()
+        if ray.is_initialized():
+            closing = [handle.actor.call.remote("close") for handle in self._handles if handle.ready.done()]
+            if closing:
+                ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+            for handle in [*self._handles]:
+                handle.kill()
+        self._inbox.put(_STOP)
+        if self._own is not None or self._joined:
+            ray.shutdown()
+        if self._own is not None:
+            _remove(self._own)
+
+    # ------------------------------------------------------------------------------------------------- answers
+
+    def watch(self, handle: RayHandle, said: Any, rollout: Any = None, out: Any = None) -> Future:
+        """A Future of what the actor says; of a rollout, only when it is written into `out`."""
+        future: Future = Future()
+        future.set_running_or_notify_cancel()
+        last = said if rollout is None else rollout
+        last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, said, out)))
+        return future
+
+    def later(self, function: Callable[[], None]) -> None:
+        """Ray's own threads call back; they must not wait for Ray."""
+        self._inbox.put(function)
+
+    def forget(self, handle: RayHandle) -> None:
+        if handle in self._handles:
+            self._handles.remove(handle)
+
+    def _fetch(self) -> None:
+        """Copies rollouts out of the store: a view of one would keep its memory there for as long as it lives."""
+        while (item := self._inbox.get()) is not _STOP:
+            if callable(item):
+                with contextlib.suppress(Exception):
+                    item()
+                continue
+            handle, future, raw, said, out = item
+            try:
+                value = raw.result()
+                if out is not None:
+                    value = self._copied(handle, ray.get(said), value, out)
+                future.set_result(value)
+            except BaseException as error:
+                future.set_exception(_translated(error, handle.name))
+            del item, handle, future, raw, said, out  # nor may an idle thread keep one
+            value = None
+
+    def _copied(self, handle: RayHandle, collected: Any, rollout: Any, out: Any) -> Any:
+        with handle.fence:
+            if not handle.dead:  # else it is late: its columns may be somebody else's by now
+                tree_map(np.copyto, out, rollout)
+        return collected._replace(rollout=out)
+
+    # ---------------------------------------------------------------------------------------------------- cluster
+
+    def _refuse_what_cannot_be(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        there = ray.cluster_resources()
+        for role, (least, _) in counts.items():
+            wanted = self._resources[role]
+            for kind, each in (("CPU", wanted.cpus), ("GPU", wanted.gpus)):
+                if least * each > (have := there.get(kind, 0.0)):
+                    raise RuntimeRefused(
+                        f"{least} × {role} of {each:g} {kind} each need {least * each:g}, but this Ray has {have:g} in all: "
+                        f"fewer of them, or --{role}.{kind.lower()}s {have / least:.2g}"
+                    )
+        if not _started_here:
+            problems = [line for node in ray.nodes() if node["Alive"] for line in self._skew(node)]
+            if problems:
+                raise RuntimeRefused("the machines of this cluster do not agree:\n  " + "\n  ".join(problems))
+
+    def _skew(self, node: dict[str, Any]) -> list[str]:
+        """What differs on a machine from here, one line each."""
+        affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        probe = ray.remote(num_cpus=0, max_retries=0)(self._versions).options(scheduling_strategy=affinity)
+        place = node.get("NodeManagerAddress", node["NodeID"][:8])
+        try:
+            theirs = ray.get(probe.remote(), timeout=60)
+        except Exception as error:
+            return [f"{place}: rookery does not work there: {_translated(error, 'the probe')}"]
+        return [f"{place}: {line}" for line in differences(self._expected, theirs)]
+
+
+class _Check:
+    """Done in an actor before its worker is made: the same versions as here, or nothing."""
+
+    def __init__(self, prepare: Callable[[], None], versions: Callable[[], dict[str, str]], expected: dict[str, str]) -> None:
+        self._prepare, self._versions, self._expected = prepare, versions, expected
+
+    def __call__(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
+        self._prepare()
+        if problems := differences(self._expected, self._versions()):
+            raise RuntimeRefused(f"{ray.util.get_node_ip_address()} is another version: " + "; ".join(problems))
+
+
+def differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """`jax 0.10.3, here 0.10.2` for everything that is not the same."""
+    names = sorted({*mine, *theirs})
+    return [f"{n} {theirs.get(n, 'missing')}, here {mine.get(n, 'missing')}" for n in names if mine.get(n) != theirs.get(n)]
+
+
+_started_here = False
+
+
+def _start(*, cpus: int) -> Path:
+    """A Ray of our own on this machine, in a directory that only this user can enter (Ray opens its own to everybody)."""
+    global _started_here
+    _sweep()
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=ROOT))
+    token = os.open(directory / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(token, "w") as file:
+        file.write(_TOKEN)
+    os.environ.pop("RAY_AUTH_MODE", None)  # unset, ray.init turns tokens on; set after the import of ray, it is not seen
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(directory / "token")
+    try:
+        with _signals_kept(), _environment(ONE_THREAD | {"RAY_USAGE_STATS_ENABLED": "0"}), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "os.fork")  # what ray.init forks becomes another program at once
+            ray.init(
+                address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=str(directory / "r"),
+                logging_level=logging.ERROR, log_to_driver=False,
+            )  # fmt: skip
+    except BaseException:
+        _remove(directory)
+        raise
+    _started_here = True
+    return directory
+
+
+def _join(address: str) -> None:
+    try:
+        with _signals_kept():
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+    except exceptions.AuthenticationError as error:
+        raise RuntimeRefused(
+            f"the cluster at {address} asks for a token: set RAY_AUTH_MODE=token and put the cluster's token into "
+            f"~/.ray/auth_token ({str(error).splitlines()[0]})"
+        ) from error
+    except (ConnectionError, exceptions.RayError, RuntimeError, ValueError) as error:
+        raise WorkerLost(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}") from error
+    nodes = [node["NodeManagerAddress"] for node in ray.nodes()]
+    if os.environ.get("RAY_AUTH_MODE") != "token" and not all(map(_loopback, nodes)):
+        warnings.warn(
+            f"THE RAY CLUSTER AT {address} ASKS NOBODY FOR A TOKEN. Whoever reaches its ports can run code on "
+            f"{len(nodes)} machines as you. Start it with RAY_AUTH_MODE=token (docs/cluster.md).",
+            InsecureCluster,
+            stacklevel=4,
+        )
+
+
+def _loopback(address: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address).is_loopback
+    return address == "localhost"
+
+
+def _remove(directory: Path) -> None:
+    global _started_here
+    _started_here = False
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        os.environ.pop(name, None)
+    deadline = time.monotonic() + 3.0
+    while directory.exists() and time.monotonic() < deadline:  # its processes may write a last line
+        shutil.rmtree(directory, ignore_errors=True)
+        time.sleep(0.05)
+
+
+def _sweep() -> None:
+    """Directories of Rays whose driver was killed: their processes ended with it, their files did not."""
+    for directory in ROOT.glob(f"{PREFIX}*"):
+        pid = directory.name.removeprefix(PREFIX).split("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and directory.stat().st_uid == os.getuid():
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set while Ray's processes start, which inherit it; this process itself is left as it was."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """ray.init takes SIGTERM for itself; whoever runs us has plans for it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _translated(error: BaseException, name: str) -> BaseException:
+    """What a worker raised, as it raised it; or that it is gone."""
+    if isinstance(error, exceptions.RayTaskError):
+        cause = error.cause
+        if isinstance(cause, BaseException):
+            cause.add_note(f"in {name}, a Ray actor:\n{error}")
+            return cause
+    if isinstance(error, LOST):
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        words = [line for line in lines if not line.startswith(("class_name", "actor_id", "namespace"))]
+        return WorkerLost(f"{name} is gone ({type(error).__name__}): {' '.join(words)[:400]}")
+    return error
+
+
+def _reference(value: Any) -> Any:
+    return value.ref() if isinstance(value, Shared) else value
+
+
+def _owned(args: tuple) -> tuple:
+    """Arrays that came through the store are views of it: copied to this worker's own device, once."""
+    return jax.tree.map(lambda x: jnp.array(x) if isinstance(x, np.ndarray) else x, args)
+
+
+def _plain(tree: Any) -> Any:
+    """With numpy arrays in place of those of a device."""
+    return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, tree)

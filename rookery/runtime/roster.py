@@ -1,0 +1,201 @@
+"""Who is in a fleet: which places are filled, who may be asked, who is replaced and when. A pure state machine.
+
+    absent ──Start──▶ starting ──ready──▶ working ──lost──▶ waiting (back-off) ──Start──▶ starting, the next life
+                          └──────────lost───────────────────▲             working ──Stop──▶ absent (no room)
+
+It has no clock, no thread and no worker: it is told what happened and when, and `plan` says what to start and stop. A
+place (0, 1, ...) is the same logical worker for ever; each worker put there is a new life of it. Whatever an earlier
+life still says is not heard. A place that is lost too often within a window ends the fleet: `Exhausted`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from rookery.runtime.interface import WorkerLost
+
+
+class Life(NamedTuple):
+    """One worker: the place that it fills and how many were there before it."""
+
+    place: int
+    number: int
+
+
+class Start(NamedTuple):
+    life: Life
+
+
+class Stop(NamedTuple):
+    life: Life
+
+
+class Exhausted(WorkerLost):
+    """A place of a fleet was lost too often; more tries would be a loop that nobody sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How large a fleet is and what is done about losses. Times are in seconds."""
+
+    least: int = 1
+    most: int = 1
+    in_flight: int = 1  # calls per worker
+    back_off: float = 0.1  # before the first replacement of a place; doubles with each loss within the window
+    back_off_most: float = 30.0
+    losses: int = 5  # of one place within the window; one more ends the fleet
+    window: float = 60.0
+    call_deadline: float | None = None  # for an answer; None: a call may take for ever
+    start_deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise ValueError(f"a fleet of {self.least}..{self.most} workers: it needs at least 1, and no fewer at most")
+
+
+State = Literal["absent", "waiting", "starting", "working", "leaving"]
+
+
+@dataclass
+class _Place:
+    life: Life
+    state: State = "absent"
+    since: float = float("-inf")  # waiting: until when; starting, working: when it last showed a sign of life
+    calls: int = 0
+    losses: deque[float] = field(default_factory=deque)  # when, within the window
+
+
+class Roster:
+    def __init__(self, terms: Terms, lives: Sequence[int] = ()) -> None:
+        """lives: the number of the life with which each place begins, where a fleet is continued."""
+        self.terms = terms
+        numbers = [*lives, *[0] * terms.most][: terms.most]
+        self._places = [_Place(Life(place, number)) for place, number in enumerate(numbers)]
+        self.lost_calls = self.lost_workers = self.late = 0
+
+    # ------------------------------------------------------------------------------------------ what to do
+
+    def plan(self, now: float, room: int | None = None) -> list[Start | Stop]:
+        """What to do now. room: how many workers could live; None: as many as are wanted."""
+        terms = self.terms
+        wanted = terms.most if room is None else min(terms.most, max(terms.least, room))
+        steps: list[Start | Stop] = []
+        filled = sorted((p for p in self._places if p.state != "absent"), key=lambda p: p.state == "waiting")
+        for place in filled[:wanted]:
+            if place.state == "leaving":  # there is room again
+                place.state = "working"
+            if place.state == "waiting" and now >= place.since:
+                steps.append(self._start(place, now))
+        for place in filled[wanted:]:  # no room for these: they end what they are at, and leave
+            place.state = "absent" if place.state == "waiting" else "leaving"
+            if place.state == "leaving" and place.calls == 0:
+                steps.append(Stop(place.life))
+                self._vacate(place)
+        free = [p for p in self._places if p.state == "absent" and now >= p.since]
+        vacant = max(0, wanted - sum(p.state != "absent" for p in self._places))
+        return steps + [self._start(place, now) for place in free[:vacant]]
+
+    def wakes(self, now: float) -> float:
+        """Seconds until a place that is waiting may be filled again."""
+        return max(0.0, min((p.since - now for p in self._places if p.state == "waiting"), default=float("inf")))
+
+    def next(self, places: Iterable[int] | None = None) -> Life | None:
+        """Whom to ask: the worker with the fewest calls in flight, the first of them; None when all have enough.
+
+        places: only whom it finds there."""
+        among = self._places if places is None else [self._places[place] for place in places]
+        working = [place for place in among if place.state == "working"]
+        place = min(working, key=lambda p: p.calls, default=None)
+        return place.life if place is not None and place.calls < self.terms.in_flight else None
+
+    def overdue(self, now: float) -> list[Life]:
+        """Those that have kept a caller waiting for too long, or took too long to start."""
+        limits = {"starting": self.terms.start_deadline, "working": self.terms.call_deadline}
+        limits["leaving"] = limits["working"]
+        late = lambda p, limit: limit is not None and (p.calls or p.state == "starting") and now - p.since > limit
+        return [p.life for p in self._places if late(p, limits.get(p.state))]
+
+    # ------------------------------------------------------------------------------------------ what happened
+
+    def ready(self, life: Life, now: float) -> bool:
+        """A worker is made. False: it is of an earlier life."""
+        place = self._places[life.place]
+        if not self.alive(life):
+            return False
+        place.state, place.since = ("working" if place.state == "starting" else place.state), now
+        return True
+
+    def asked(self, life: Life, now: float) -> None:
+        place = self._places[life.place]
+        assert self.alive(life) and place.state == "working" and place.calls < self.terms.in_flight, life
+        place.since = now if place.calls == 0 else place.since
+        place.calls += 1
+
+    def answered(self, life: Life, now: float) -> bool:
+        """A call has been answered. False: by an earlier life, so it does not count."""
+        place = self._places[life.place]
+        if not self.alive(life):
+            self.late += 1
+            return False
+        place.calls -= 1
+        place.since = now
+        return True
+
+    def seen(self, life: Life, now: float) -> None:
+        """A worker has shown that it lives."""
+        if self.alive(life):
+            self._places[life.place].since = now
+
+    def lost(self, life: Life, now: float, why: str) -> bool:
+        """A worker is gone, with all calls it had not answered. False: that was known. Raises Exhausted."""
+        place, terms = self._places[life.place], self.terms
+        if not self.alive(life):
+            return False
+        leaving = place.state == "leaving"
+        self.lost_calls += place.calls
+        self.lost_workers += 1
+        while place.losses and now - place.losses[0] > terms.window:
+            place.losses.popleft()
+        place.losses.append(now)
+        times = len(place.losses)
+        if times > terms.losses:
+            raise Exhausted(f"worker {life.place} was lost {times} times within {terms.window:g} s. The last time: {why}")
+        self._vacate(place)
+        if not leaving:
+            place.state, place.since = "waiting", now + min(terms.back_off * 2 ** (times - 1), terms.back_off_most)
+        return True
+
+    # ---------------------------------------------------------------------------------------------- how it stands
+
+    def alive(self, life: Life) -> bool:
+        place = self._places[life.place]
+        return place.life == life and place.state in ("starting", "working", "leaving")
+
+    @property
+    def lives(self) -> list[int]:
+        """The number of the life that each place is at: what a continued fleet begins with."""
+        return [place.life.number for place in self._places]
+
+    def count(self, *states: State) -> int:
+        return sum(place.state in states for place in self._places)
+
+    def _start(self, place: _Place, now: float) -> Start:
+        place.state, place.since, place.calls = "starting", now, 0
+        return Start(place.life)
+
+    def _vacate(self, place: _Place) -> None:
+        place.life, place.calls, place.state = Life(place.life.place, place.life.number + 1), 0, "absent"
+
+
+def span(collectors: int | str) -> tuple[int, int]:
+    """4 -> (4, 4); "2..16" -> (2, 16)."""
+    least, dots, most = str(collectors).partition("..")
+    if not least.isdigit() or (dots and not most.isdigit()):
+        raise ValueError(f"--collectors {collectors}: write a number (4) or a range (2..16)")
+    low, high = int(least), int(most or least)
+    if not 1 <= low <= high:
+        raise ValueError(f"--collectors {collectors}: it must be at least 1, and a range goes upwards")
+    return low, high
