@@ -131,7 +131,7 @@ class Trainer:
 
     def _tell_mended(self, mended: envs.Mended) -> None:
         """The first line to the user, and all of it to the run's log."""
-        many = f"environments {', '.join(map(str, mended.env_ids))} were" if len(mended.env_ids) > 1 else "it was"
+        many = f"{len(mended.env_ids)} environments were" if len(mended.env_ids) > 1 else "it was"
         _logger.warning("%s rebuilt: %s", many, mended.message)
         self.say(f"{mended.message.splitlines()[0]}; {many} rebuilt, see log.txt")
 
