@@ -16,6 +16,7 @@ BENCHES = {
     "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
+    "scaling": "steps/s over collectors, runtimes and devices, and the bytes that each edge moves",
     "memory": "growth of memory over a long run, and what it leaves behind",
     "learning": "returns of many tasks and seeds against the bar of each task",
     "report": "the newest records of benchmarks/ as Markdown tables",
