@@ -48,6 +48,7 @@ PREFIX = "rookery-ray-"
 ROOT = Path("/tmp")  # Ray's sockets lie below, and the path of a socket has 107 characters: TMPDIR may be too long
 CLOSE_SECONDS = 5.0
 _STOP = object()
+_logger = logging.getLogger(__name__)
 _TOKEN = secrets.token_hex(32)  # of every Ray that this process starts: Ray reads it once and keeps it
 
 
@@ -92,7 +93,8 @@ class Host:
 
 
 Host.now = ray.method(concurrency_group="lane")(Host.now)  # type: ignore[method-assign]
-_Actor = ray.remote(concurrency_groups={"lane": 1}, max_restarts=0, max_task_retries=0)(Host)  # type: ignore[call-overload]
+_remote: Any = ray.remote  # its stubs do not know of concurrency groups
+_Actor = _remote(concurrency_groups={"lane": 1}, max_restarts=0, max_task_retries=0)(Host)
 
 
 class Shared:
@@ -136,9 +138,9 @@ class RayHandle:
         """Sends what is to be told; called again when it has arrived. A worker that is gone shows in its calls."""
         with self._lane:
             told = self._told
-            self._telling = told[0] > self._sent and not self.dead
+            news = self._telling = told[0] > self._sent and not self.dead
             self._sent = told[0]
-        if self._telling:
+        if news:
             ref = self.actor.now.remote(*map(_reference, told))
             ref.future().add_done_callback(lambda _: self._runtime.later(self.tell))
 
@@ -354,6 +356,7 @@ def _start(*, cpus: int) -> Path:
         _remove(directory)
         raise
     _started_here = True
+    _into_the_log()
     return directory
 
 
@@ -368,6 +371,7 @@ def _join(address: str) -> None:
         ) from error
     except (ConnectionError, exceptions.RayError, RuntimeError, ValueError) as error:
         raise WorkerLost(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}") from error
+    _into_the_log()
     nodes = [node["NodeManagerAddress"] for node in ray.nodes()]
     if os.environ.get("RAY_AUTH_MODE") != "token" and not all(map(_loopback, nodes)):
         warnings.warn(
@@ -376,6 +380,12 @@ def _join(address: str) -> None:
             InsecureCluster,
             stacklevel=4,
         )
+
+
+def _into_the_log() -> None:
+    """What Ray has to say of dead workers it prints to stdout, whatever it was told: here it goes to the run's log."""
+    if hasattr(worker := ray._private.worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda data, *_, **__: _logger.info("ray: %s", " ".join(data.get("lines", ())))
 
 
 def _loopback(address: str) -> bool:

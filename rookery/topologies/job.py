@@ -22,7 +22,7 @@ from rookery.workers.learner import Learner, Update
 from rookery.workers.shapes import rollout_specs
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
-LIFE = 1 << 10  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too
+LIFE = 1 << 12  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too
 
 
 @dataclass(frozen=True)

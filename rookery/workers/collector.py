@@ -23,7 +23,7 @@ from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
 from rookery.workers.shapes import rollout_specs
 
-INCARNATIONS = 1 << 20  # stream = slot * INCARNATIONS + incarnation
+INCARNATIONS = 1 << 32  # stream = slot * INCARNATIONS + incarnation
 
 
 class Collected(NamedTuple):

@@ -1,0 +1,138 @@
+"""Throughput over 1…N collectors, on each runtime, and over 1…M devices of the learner; and what each edge moves per step.
+
+rookery bench scaling --collectors 2 --devices 2
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from rookery.bench import process
+from rookery.bench.metrics import read_metrics
+from rookery.bench.pong import steady
+from rookery.bench.record import Record, conditions
+from rookery.bench.statistics import ratio
+
+Run = dict[str, Any]  # one measurement, as it is kept in the record
+NOTES = [
+    "steps/s and trained/s: from the warm-up to the end of the window, from the run's metrics.",
+    "efficiency: steps/s over as many times the steps/s of one collector (or device) of the same kind.",
+    "B/step: bytes that all edges of the graph move per step, as `rookery show` counts them. On ray they pass through the "
+    "object store, on local they are written in place.",
+    "Devices of a CPU are parts of the same cores: their row shows what sharing a batch costs, not what it gains.",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Sampling and training throughput over collectors and devices."""
+
+    collectors: int = 2
+    """Measured with 1, 2, 4 … up to this many."""
+    devices: int = 1
+    """Measured with 1, 2, 4 … up to this many; host devices where there are no others."""
+    env: str = "CartPole-v1"
+    envs_per_collector: int = 32
+    seconds: float = 20.0
+    """Of each measured window."""
+    start_seconds: float = 30.0
+    """Added to each run for start-up, compilation and warm-up."""
+    warm_seconds: float = 3.0
+    """After the first update."""
+    runtimes: tuple[str, ...] = ("local", "ray")
+    train_options: str = ""
+    """More options for `rookery train impala`."""
+    json: bool = False
+    out: str | None = None
+    """Append the record to this file, e.g. benchmarks/scaling.jsonl."""
+
+
+def parse(args: list[str]) -> Options:
+    return tyro.cli(Options, args=args, prog="rookery bench scaling")
+
+
+def counts(most: int) -> list[int]:
+    """1, 2, 4 … and the most."""
+    return sorted({most, *(2**i for i in range(most.bit_length()) if 2**i <= most)})
+
+
+def measure(options: Options) -> list[Record]:
+    now, runs = conditions(), []
+    for runtime in options.runtimes:
+        if runtime == "ray" and importlib.util.find_spec("ray") is None:
+            print("ray is not installed: its rows are left out", file=sys.stderr)
+            continue
+        runs += [_run(options, runtime, collectors=n, devices=1) for n in counts(options.collectors)]
+    runs += [_run(options, "local", collectors=1, devices=n) for n in counts(options.devices) if n > 1]
+    return [summarise(options, now, runs)]
+
+
+def _run(options: Options, runtime: str, *, collectors: int, devices: int) -> Run:
+    num_envs, seconds = options.envs_per_collector * collectors, options.seconds + options.start_seconds
+    common = ["impala", "--env", options.env, "--collectors", str(collectors), "--num-envs", str(num_envs)]
+    common += ["--rollouts-per-batch", "1", "--devices", str(devices), *shlex.split(options.train_options)]
+    words = ["train", *common, "--runtime", runtime, "--total-steps", str(10**12), "--seconds", f"{seconds:g}"]
+    words += ["--eval-episodes", "0", "--json"]
+    found: Run = {"runtime": runtime, "collectors": collectors, "devices": devices, "command": " ".join(["rookery", *words])}
+    before = os.environ.get("XLA_FLAGS")
+    if devices > 1:
+        os.environ["XLA_FLAGS"] = f"{before or ''} --xla_force_host_platform_device_count={devices}".strip()
+    try:
+        with tempfile.TemporaryDirectory() as runs:
+            shown = process.rookery(["show", *common, "--json"], runs=Path(runs), timeout=120)
+            done = process.rookery(words, runs=Path(runs), timeout=seconds + 120)
+            rows = [] if done.failure else read_metrics(Path(done.answer["run"]))
+    finally:
+        os.environ.pop("XLA_FLAGS", None) if before is None else os.environ.__setitem__("XLA_FLAGS", before)
+    window = steady(rows, warm=options.warm_seconds, length=options.seconds, until=seconds)
+    if done.failure or shown.failure or window is None:
+        return found | {
+            "failure": done.failure or shown.failure or "no metrics after the warm-up: ask for more --start-seconds"
+        }
+    print(f"{runtime}, {collectors} collectors, {devices} devices: {window.env_steps_per_s:,.0f} steps/s", file=sys.stderr)
+    return found | window._asdict() | {"bytes_per_step": bytes_per_step(shown.answer)}
+
+
+def bytes_per_step(graph: dict[str, Any]) -> dict[str, float]:
+    """What each edge of a shown graph moves per step: rollouts and batches once, parameters to every collector per update."""
+    steps = int(graph["facts"]["steps per update"].replace(",", ""))
+    per_update = {"parameters": graph["nodes"]["collector"]}
+    batch = next(edge["nbytes"] for edge in graph["edges"] if edge["name"] == "batches")
+    of = lambda edge: batch if edge["name"] == "rollouts" else edge["nbytes"] * per_update.get(edge["name"], 1)
+    return {edge["name"]: round(of(edge) / steps, 1) for edge in graph["edges"]}
+
+
+def summarise(options: Options, now: dict[str, Any], runs: list[Run]) -> Record:
+    good = [run for run in runs if "failure" not in run]
+    one = {run["runtime"]: run["env_steps_per_s"] for run in good if run["collectors"] == run["devices"] == 1}
+    rows = []
+    for run in good:
+        times = run["collectors"] * run["devices"]
+        alone = ratio(run["env_steps_per_s"], one.get(run["runtime"]))
+        rows.append(
+            {name: run[name] for name in ("runtime", "collectors", "devices")}
+            | {"steps/s": run["env_steps_per_s"], "trained/s": run["trained_steps_per_s"]}
+            | {"efficiency": None if alone is None else alone / times, "learner_idle": run["learner_idle"]}
+            | {f"{edge} B/step": nbytes for edge, nbytes in run["bytes_per_step"].items()}
+        )
+    return Record(
+        bench="scaling",
+        subject=f"scaling of impala on {options.env}",
+        command=f"rookery bench scaling --collectors {options.collectors} --devices {options.devices} --env {options.env} "
+        f"--envs-per-collector {options.envs_per_collector} --seconds {options.seconds:g}",
+        conditions=now,
+        settings={"seconds": options.seconds, "envs_per_collector": options.envs_per_collector, "train": options.train_options},
+        rows=rows,
+        notes=NOTES,
+        runs=runs,
+        failures=[f"{run['command']}: {run['failure']}" for run in runs if "failure" in run],
+    )
