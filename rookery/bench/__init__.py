@@ -17,6 +17,7 @@ BENCHES = {
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
     "memory": "growth of memory over a long run, and what it leaves behind",
+    "replay": "items per second into and out of a table, beside the memory that they move through",
     "learning": "returns of many tasks and seeds against the bar of each task",
     "report": "the newest records of benchmarks/ as Markdown tables",
 }

@@ -26,7 +26,7 @@ SLOT_BITS, GENERATION_BITS = 32, 24  # of a key; what is left tells the tables o
 _SLOT, _KEY = (1 << SLOT_BITS) - 1, (1 << (SLOT_BITS + GENERATION_BITS)) - 1
 _COLUMNS = ("_row", "_priority", "_times", "_key", "_live", "_born")
 _NEXT_GENERATION = 1 << SLOT_BITS
-_MEASURED = 16  # of a batch: reuse and age are means over so many
+_MEASURED = 16  # reuse and age are means over one batch in so many
 
 
 class Sample(NamedTuple):
@@ -71,7 +71,8 @@ class Table:
         self._num_free = max_size
         self.max_priority = 1.0  # of all that were ever given: what an item without a priority enters with
         self.ignored_updates = 0
-        self._reuse, self._age, self._drawn = 0, 0, 0  # sums over the items drawn since the last metrics
+        self._reuse, self._age, self._drawn = 0, 0, 0  # sums over some of the items drawn since the last metrics
+        self._calls = 0
 
     def __len__(self) -> int:
         return self.max_size - self._num_free
@@ -110,10 +111,11 @@ class Table:
         rows, keys, size = self._row.take(slots), self._key.take(slots), len(self)
         np.add.at(self._times, slots, np.int32(1))  # of its own type: 60 µs faster than with a plain 1
         times = self._times.take(slots)
-        some = slots[:_MEASURED]
-        self._drawn += len(some)
-        self._reuse += int(times[:_MEASURED].sum())
-        self._age += len(some) * self.limiter.inserts - int(self._born.take(some).sum())
+        self._calls += 1
+        if self._calls % _MEASURED == 0 or not self._drawn:
+            self._drawn += count
+            self._reuse += int(times.sum())
+            self._age += count * self.limiter.inserts - int(self._born.take(slots).sum())
         self.limiter.sampled(count)
         if self._max_times:
             spent = np.unique(slots[times >= self._max_times])
