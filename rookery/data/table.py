@@ -227,6 +227,7 @@ class Table:
             "remover": self._remover.snapshot(),
             "max_priority": self.max_priority,
             "ignored_updates": self.ignored_updates,
+            "calls": self._calls,
             "random": {
                 "counter": np.array(state["state"]["counter"], np.uint64), "key": np.array(state["state"]["key"], np.uint64),
                 "buffer": np.array(state["buffer"], np.uint64), "buffer_pos": int(state["buffer_pos"]),
@@ -248,7 +249,7 @@ class Table:
         self._selector.restore(snapshot["selector"], live, self._priority[live])
         self._remover.restore(snapshot["remover"], live, self._priority[live])
         self.max_priority = float(snapshot["max_priority"])
-        self.ignored_updates = int(snapshot["ignored_updates"])
+        self.ignored_updates, self._calls = int(snapshot["ignored_updates"]), int(snapshot["calls"])
         saved = snapshot["random"]
         state: Any = self._random.bit_generator.state
         state["state"] = {"counter": np.asarray(saved["counter"]), "key": np.asarray(saved["key"])}
