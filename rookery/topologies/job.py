@@ -11,6 +11,7 @@ import numpy as np
 
 from rookery.data import arrays
 from rookery.data.queue import Queue
+from rookery.data.replay import Replay, batch_specs, check_memory
 from rookery.runtime.local import Handle, LocalRuntime
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
@@ -100,14 +101,17 @@ class Meters:
             self._spend(phase, seconds)
         self.moved("rollouts")
 
-    def learned(self, update: Update) -> None:
+    def learned(self, update: Update, table: dict[str, float] | None = None) -> None:
+        """table: what the table tells of itself."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
-        self.report = update.report
+        self.report = update.report | (table or {})
         self.lags.append((update.lag_mean, update.lag_max))
         self._spend("learn", update.busy_seconds)
         self._spend("learner_idle", update.idle_seconds)
         self.moved("batches")
+        if update.priorities is not None:
+            self.moved("priorities")
 
     def moved(self, edge: str, count: int = 1) -> None:
         self.items[edge] = self.items.get(edge, 0) + count
@@ -171,7 +175,7 @@ class Crew:
             for i in range(collectors)
         ]  # fmt: skip
         self.params, self.version = self.learner.now("published")
-        self.learner.call("warm_up", arrays.widen(self.specs, envs_per_collector * parts))
+        self.learner.call("warm_up", batch_specs(job.agent.needs, self.specs, parts))
         for collector in self.collectors:
             collector.now("publish", self.params, self.version)
 
@@ -187,7 +191,7 @@ class Crew:
         """Waits at most `seconds` for a call to end."""
         return bool(self.job.runtime.wait([future], seconds)[0])
 
-    def snapshot(self, meters: Meters, queue: Queue) -> PyTree:
+    def snapshot(self, meters: Meters, queue: Queue | Replay) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call("snapshot").result(),
@@ -200,11 +204,29 @@ class Crew:
 def loop_edges(agent: Agent, spec: Spec, *, envs_per_collector: int, parts: int, when_full: str) -> tuple[Edge, ...]:
     """The edges of the one loop: rollouts, batches and parameters."""
     specs: Rollout = rollout_specs(agent, spec, envs_per_collector)
-    return (
-        Edge("rollouts", "collector", "queue", arrays.nbytes(specs), when_full),
-        Edge("batches", "queue", "learner", arrays.nbytes(arrays.widen(specs, parts * envs_per_collector)), "stay queued"),
+    table, middle = agent.needs.table, "queue" if agent.needs.table is None else "table"
+    edges = [
+        Edge("rollouts", "collector", middle, arrays.nbytes(specs), when_full),
+        Edge("batches", middle, "learner", arrays.nbytes(batch_specs(agent.needs, specs, parts)), "stay queued"),
         Edge("parameters", "learner", "collector", parameter_bytes(agent), "newest wins"),
-    )
+    ]
+    if table is not None and table.config.selector == "prioritized":
+        edges.append(Edge("priorities", "learner", "table", 4 * table.batch_size, "those of evicted items are ignored"))
+    return tuple(edges)
+
+
+def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs: int) -> dict[str, str]:
+    """What a replay table takes and gives, worth saying at the start; refuses one that does not fit into memory."""
+    if (table := agent.needs.table) is None:
+        return {}
+    nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
+    ratio, batch = table.config.samples_per_insert, table.batch_size
+    kept = f"{table.config.capacity:,} steps in {nbytes / 1e6:,.0f} MB, {table.config.selector}"
+    return {
+        "replay": kept,
+        "samples per insert": f"{ratio:g}: an update of {batch:,} every {batch / ratio:,.1f} items",
+        "policy lag": "as old as the replay",
+    }
 
 
 def parameter_bytes(agent: Agent) -> int:
