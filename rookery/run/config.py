@@ -1,7 +1,7 @@
 """What a run is asked to do: system, environment, algorithm, topology and the options of the run itself.
 
 Options are flat: `learning_rate`, `num_envs` and `total_steps` belong to the algorithm, the topology and the run, and no
-two share a name. `network` is the one nested group.
+two share a name. `network` and `replay` are nested groups.
 """
 
 from __future__ import annotations
@@ -59,9 +59,11 @@ class RunOptions:
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
 
 
+GROUPS = ("network", "replay")  # options of an algorithm that are dataclasses of their own
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
-    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period"), 1
+    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period")
+    + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length"), 1
 ) | {"seed": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0, "value_cost": 0}  # fmt: skip
 
 
@@ -93,14 +95,17 @@ class Config:
         return self.env if isinstance(self.env, str) else getattr(self.env, "__name__", type(self.env).__name__)
 
     @property
-    def steps_per_update(self) -> int:
+    def steps_per_update(self) -> float:
+        if (replay := getattr(self.algorithm, "replay", None)) is not None:
+            return self.algorithm.samples_per_update / replay.samples_per_insert
         rollouts = getattr(self.topology, "rollouts_per_batch", self.topology.collectors)
         return self.topology.num_envs // self.topology.collectors * rollouts * self.algorithm.rollout_length
 
     @property
     def num_updates(self) -> int:
         """Planned, for schedules: resets are no steps, so a run may need a few more."""
-        return max(1, math.ceil(self.run.total_steps / self.steps_per_update))
+        warm_up = self.algorithm.warm_up_steps if hasattr(self.algorithm, "warm_up_steps") else 0
+        return max(1, math.ceil((self.run.total_steps - warm_up) / self.steps_per_update))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for config.json."""
@@ -138,14 +143,15 @@ def resolve(
     parts = {"algorithm": algorithm, "topology": topology, "run": RunOptions()}
     owners = {f.name: owner for owner, part in parts.items() for f in dataclasses.fields(part)}
     # a preset speaks of the system's own topology; what another does not have is left out
-    given = {option: value for option, value in given.items() if option in owners} | options
+    given = systems.merged({option: value for option, value in given.items() if option in owners}, options)
     unknown = [option for option in given if option not in owners]
     if unknown:
         raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
     for owner, part in parts.items():
         mine = {option: value for option, value in given.items() if owners[option] == owner}
-        if isinstance(mine.get("network"), dict):
-            mine["network"] = _replace(part.network, mine["network"])
+        for group in GROUPS:
+            if isinstance(mine.get(group), dict):
+                mine[group] = _replace(getattr(part, group), mine[group])
         parts[owner] = _replace(part, mine)
     return Config(system=name, env=env, env_options=env_options or {}, torso=torso, **parts)
 
@@ -179,7 +185,8 @@ def from_dict(
 
 def check_values(config: Config) -> None:
     """Refuses numbers that cannot be right, before anything is built from them."""
-    for part in (config.algorithm, config.topology, config.run):
+    nested = [part for group in GROUPS if (part := getattr(config.algorithm, group, None)) is not None]
+    for part in (config.algorithm, config.topology, config.run, *nested):
         for f in dataclasses.fields(part):
             value, least = getattr(part, f.name), AT_LEAST.get(f.name)
             if least is not None and isinstance(value, (int, float)) and value < least:
@@ -212,7 +219,7 @@ def check(config: Config, agent: Agent) -> None:
             f"{name} may learn from data at most {needs.max_lag} updates old, but {where} lets it become {lag}: "
             f"use {nearest}{also}."
         )
-    if needs.replay:
+    if needs.replay and needs.table is None:
         raise ConfigError(f"{name} learns from replayed data, but {where} shows each step once: it needs a replay table.")
 
 

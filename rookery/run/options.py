@@ -1,7 +1,8 @@
 """The command line's options on top of a config, read by tyro: flat names, suggestions, exit status 2 on a mistake.
 
 Options of the run, the algorithm and the topology stand beside each other (`--learning-rate`, `--num-envs`); those of the
-network keep a prefix (`--network.core`). The help shows them in these groups, with the values for this environment.
+network and the replay keep a prefix (`--network.core`). The help shows them in these groups, with the values for this
+environment.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Annotated, Any
 import tyro
 
 from rookery import systems
-from rookery.run.config import Config, ConfigError
+from rookery.run.config import GROUPS, Config, ConfigError
 
 
 def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
     """`base` with the options in `args`, and the flags that are no part of a config: json."""
-    network = getattr(base.algorithm, "network", None)
+    nested = {name: part for name in GROUPS if (part := getattr(base.algorithm, name, None)) is not None}
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
@@ -33,18 +34,16 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     for title, part in groups.items():
         shown = _shown(part)
         fields.append((title, Annotated[type(shown), tyro.conf.OmitArgPrefixes], shown))
-    if network is not None:
-        fields.append(("network", type(shown := _shown(network)), shown))
+    for name, part in nested.items():
+        fields.append((name, type(shown := _shown(part)), shown))
     options = dataclasses.make_dataclass(
         "Options", [(n, t, dataclasses.field(default=d)) for n, t, d in fields], frozen=True, kw_only=True
     )
     chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base))
     parts = [type(part)(**_values(getattr(chosen, title))) for title, part in groups.items()]
     changed = dict(zip(("run", "algorithm", "topology"), parts))
-    if network is not None:
-        changed["algorithm"] = dataclasses.replace(
-            changed["algorithm"], network=type(network)(**_values(chosen.network))
-        )
+    again = {name: type(part)(**_values(getattr(chosen, name))) for name, part in nested.items()}
+    changed["algorithm"] = dataclasses.replace(changed["algorithm"], **again)
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
     return dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed), {"json": chosen.json}
 
