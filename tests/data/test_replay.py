@@ -296,3 +296,43 @@ def test_without_a_table_collectors_and_learner_meet_at_a_queue():
     queue = table_for(needs, specs(), collectors=1, in_flight=1, parts=2, slots=1, prefetch=0, seed=0)
     assert type(queue).__name__ == "Queue"
     assert batch_specs(needs, specs(), 2).reward.shape == (T, 2 * B)
+
+
+def test_stacks_of_a_real_atari_game_are_rebuilt_exactly():
+    """The pool says how a stack starts an episode (zeros), and the table relies on it."""
+    pytest.importorskip("ale_py")
+    from rookery import envs
+
+    pool = envs.make("ALE/Pong-v5", 2, repeat_action_probability=0.0, max_frames=80)
+    try:
+        now, length, of = pool.reset(3), 24, lambda dtype, *shape: ArraySpec(shape, np.dtype(dtype))
+        row = lambda dtype: of(dtype, length, 2)
+        shapes = Rollout(
+            of(np.uint8, length + 1, 2, 4, 84, 84), row(np.int32), row(np.float32), row(np.float32), row(np.float32), {}, (),
+            row(np.int32), of(np.int64, 2), of(np.int64, 2),
+        )  # fmt: skip
+        table = TableSpec(ReplayConfig(capacity=500, min_size=10, stack=4, samples_per_insert=8.0), batch_size=64, n_step=3)
+        subject = Replay(shapes, table, discount=GAMMA, collectors=1, writers=1, slots=1, seed=0)
+        history, random, episodes = [], np.random.default_rng(0), 0
+        for turn in range(5):
+            part = subject.claim()
+            assert part is not None
+            rollout = part.rollout
+            rollout.stream[:], rollout.step[:] = np.arange(2) * INCARNATIONS, turn * length
+            for t in range(length):
+                rollout.observation[t] = now.observation
+                history.append(np.array(now.observation))
+                pool.send(random.integers(0, 6, 2))
+                now = pool.recv()
+                rollout.reward[t], rollout.discount[t], rollout.valid[t] = now.reward, 1.0 - now.terminated, 1.0 - now.first
+                episodes += int(now.first.sum())
+            rollout.observation[length] = now.observation
+            subject.commit(part)
+            while (taken := subject.take()) is not None:
+                got = taken.batch.rollout
+                for i, (stream, step) in enumerate(zip(got.stream, got.step)):
+                    np.testing.assert_array_equal(got.observation[0, i], history[step][stream // INCARNATIONS])
+                subject.release(taken.slot)
+        assert episodes >= 4
+    finally:
+        pool.close()
