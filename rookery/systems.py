@@ -49,6 +49,23 @@ SYSTEMS: dict[str, System] = {
         System("pg", "pg:PG", "sync:Sync", "plain policy gradient", "Williams 1992"),
         System("impala", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace actor-learner", "Espeholt et al. 2018"),
         System("appo", "appo:APPO", "actor_learner:ActorLearner", "PPO's clip on V-trace targets", "Petrenko et al. 2020"),
+        System("dqn", "dqn:DQN", "sync:Sync", "deep Q-learning from replay", "Mnih et al. 2015"),
+        System(
+            "apex-dqn", "dqn:DQN", "actor_learner:ActorLearner", "DQN with a ladder of epsilons and priorities by collectors",
+            "Horgan et al. 2018",
+            {
+                "exploration": "ladder", "epsilon": 0.4, "double": True, "dueling": True, "n_step": 3, "rollout_length": 16,
+                "batch_size": 512, "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-7, "max_gradient_norm": 40.0,
+                "target_period": 2_500, "replay": {"selector": "prioritized", "samples_per_insert": 4.0, "capacity": 200_000},
+            },
+        ),
+        System(
+            "rainbow", "dqn:DQN", "sync:Sync", "DQN with all that was added to it", "Hessel et al. 2018",
+            {
+                "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51, "adam_epsilon": 1.5e-4,
+                "learning_rate": 6.25e-5, "target_period": 2_000, "replay": {"selector": "prioritized", "exponent": 0.5},
+            },
+        ),
     )
 }
 
@@ -74,6 +91,20 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 32, "groups": 1, "learning_rate": 3e-3, "max_gradient_norm": 0.5, "clip": 0.2, "discount": 0.98,
         "trace_lambda": 1.0, "entropy_cost": 0.0, "anneal": True, "total_steps": 800_000,
     }),
+    Preset(("dqn",), "CartPole-v1", {
+        "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
+        "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "network": {"hidden": (128, 128), "activation": "relu"},
+        "replay": {"capacity": 100_000, "samples_per_insert": 16.0}, "total_steps": 150_000,
+    }),
+    Preset(("rainbow",), "CartPole-v1", {
+        "num_envs": 16, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 4, "target_period": 100,
+        "value_range": (0.0, 100.0), "network": {"hidden": (64, 64), "activation": "relu"},
+        "replay": {"samples_per_insert": 16.0}, "total_steps": 150_000,
+    }),
+    Preset(("apex-dqn",), "CartPole-v1", {
+        "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
+        "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 16.0}, "total_steps": 300_000,
+    }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
         "gae_lambda": 0.98, "value_clip": None, "total_steps": 1_500_000,
@@ -87,6 +118,11 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("ppo",), "ALE/*", {
         "num_envs": 16, "groups": 2, "rollout_length": 128, "clip": 0.1, "value_clip": 0.1, "total_steps": 10_000_000,
         "network": {"encoder": "nature"},
+    }),
+    # frames are kept singly: 200,000 steps take 1.5 GB
+    Preset(("dqn", "rainbow", "apex-dqn"), "ALE/*", {
+        "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
+        "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
     }),
     Preset(("impala",), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
     Preset(("appo",), "ALE/*", {**ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000}),
@@ -106,7 +142,16 @@ def defaults(name: str, env: str) -> dict[str, Any]:
     """The system's own defaults, then those of the first preset that fits the environment, whoever steps it."""
     env = env.removeprefix("jax:")
     chosen = next((p.options for p in PRESETS if name in p.systems and fnmatch.fnmatch(env, p.env)), {})
-    return {**SYSTEMS[name].defaults, **chosen}
+    return merged(SYSTEMS[name].defaults, chosen)
+
+
+def merged(options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """`more` on top of `options`; of a nested group (`network`, `replay`) only the values that `more` names."""
+    both = {**options, **more}
+    for name, value in options.items():
+        if isinstance(value, dict) and isinstance(both[name], dict):
+            both[name] = {**value, **both[name]}
+    return both
 
 
 def name_of(algorithm: Any) -> str:

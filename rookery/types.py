@@ -138,7 +138,7 @@ class Learned(NamedTuple):
 class Needs(NamedTuple):
     """What an algorithm asks of its collectors and of the topology that drives it."""
 
-    rollout_length: int  # T of the rollouts that learn() is given
+    rollout_length: int  # T of the rollouts that collectors write and, where there is no `table`, learn() is given
     discount: float  # gamma; the data path multiplies it into Batch.rollout.discount
     max_lag: int | None = None  # in updates; 0: only data of the current parameters; None: any
     replay: bool = False  # may an item be learned from more than once?
@@ -148,6 +148,7 @@ class Needs(NamedTuple):
     #   the observation becomes {"observation", "previous_action", "previous_reward"}, both zero at an episode's first step
     whole_episodes: bool = False
     sequence_period: int | None = None  # steps between the starts of overlapping sequences (R2D2)
+    table: Any = None  # rookery.data.config.TableSpec: learn() is given batches from such a table; None: whole rollouts
 
 
 class Agent(NamedTuple):
@@ -167,7 +168,7 @@ class Agent(NamedTuple):
     apply: Callable[[TrainState, Gradients], TrainState] | None = None
     #   optimizer step, updates += 1, target refresh. Clipping by global norm is in `gradients`
     process: Callable[[PyTree, Rollout], tuple[Rollout, Array | None]] | None = None
-    #   (params, rollout) -> rollout, priorities [B]: run by the collector; None: nothing to do
+    #   (params, rollout) -> rollout, priorities [T, B] of its rows or None: run by the collector; None: nothing to do
 
 
 class Algorithm(Protocol):

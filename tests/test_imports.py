@@ -1,6 +1,6 @@
 """What may import what, read from the source without running it, so that a wrong import is found where it is written.
 
-    cli -> run -> systems -> topologies -> (runtime, workers) -> (algorithms, envs, data)
+    cli -> run -> systems -> topologies -> (runtime, workers) -> (algorithms, envs) -> data
         -> networks -> ops -> spaces -> trees -> types
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
@@ -25,7 +25,8 @@ LAYERS = [
     {"spaces"},
     {"ops"},
     {"networks"},
-    {"algorithms", "envs", "data"},
+    {"data"},
+    {"algorithms", "envs"},
     {"runtime", "workers"},
     {"topologies"},
     {"systems"},

@@ -68,8 +68,8 @@ class Queue:
             self._open.append(slot)
         return Part(slot, index, self._views[slot][index])
 
-    def commit(self, part: Part) -> None:
-        """The part is written; it may be learned from."""
+    def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
+        """The part is written; it may be learned from. A queue has no use for priorities; a replay does (replay.py)."""
         self._claimed.remove((part.slot, part.place))
         self._committed[part.slot] += 1
         if self._committed[part.slot] == self._parts:
@@ -97,7 +97,7 @@ class Queue:
     def _older(self, slot: int) -> list[int]:
         return self._open[: self._open.index(slot)]
 
-    def release(self, slot: int) -> None:
+    def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
         """The update that read this slot is ready: it may be overwritten."""
         self._learning.remove(slot)
         self._committed[slot] = 0
@@ -110,6 +110,9 @@ class Queue:
     @property
     def num_claimed(self) -> int:
         return len(self._claimed)
+
+    def metrics(self) -> dict[str, float]:
+        return {}
 
     def snapshot(self) -> PyTree:
         """Copies of the committed parts of slots that are not full yet (the caller has drained the full ones)."""

@@ -39,7 +39,7 @@ def actor_critic(
     _check_mask(spec, num_outputs, gaussian_size)
     parts = () if torso else encoders.leaves(spec.observation, config.encoder)
     separate = _separate(config, parts)
-    encode = torso or _pair(encoders.Encoder(parts, config))
+    encode = torso or as_pair(encoders.Encoder(parts, config))
     core = None if config.core == "none" else Core(config.core, config.core_size)
     heads = Heads(num_outputs, gaussian_size, config.initial_log_std)
     names = ("policy_encoder", "value_encoder") if separate else ("encoder",)
@@ -53,7 +53,7 @@ def actor_critic(
         observation = encoders.zeros(spec.observation)
         params = {name: encode[0](keys[name], observation) for name in names}
         shapes = tuple(jax.eval_shape(encode[1], params[name], observation) for name in names)
-        _check_features(shapes[0])
+        check_features(shapes[0])
         features = tuple(jnp.zeros(shape.shape) for shape in shapes)
         if core is not None:
             params["core"] = core.init(key, features[0][None], memory(1), jnp.zeros((1, 1)))["params"]
@@ -131,7 +131,8 @@ class Heads(nn.Module):
         return Output(policy, value)
 
 
-def _pair(module: nn.Module) -> Torso:
+def as_pair(module: nn.Module) -> Torso:
+    """A module of ours as (init, apply) on its plain parameters."""
     def init(key: Array, observation: PyTree) -> PyTree:
         return module.init(key, observation)["params"]
 
@@ -161,6 +162,6 @@ def _check_mask(spec: Spec, num_outputs: int, gaussian_size: int) -> None:
         )
 
 
-def _check_features(features: Array) -> None:
+def check_features(features: Array) -> None:
     if features.ndim != 2:
         raise ValueError(f"A torso must give features [B, F]; this one gave shape {features.shape} for a batch of one.")

@@ -19,6 +19,15 @@ from rookery.ops.distributions import (
 from rookery.ops.gradients import Norms, accumulate, clip_by_global_norm, leaf_names
 from rookery.ops.masked import masked_mean, masked_moments, masked_normalise
 from rookery.ops.moments import Moments
+from rookery.ops.q_learning import (
+    categorical_projection,
+    epsilon_greedy,
+    huber,
+    of_action,
+    squeeze_value,
+    support,
+    unsqueeze_value,
+)
 from rookery.ops.returns import gae, lambda_return, n_step_return
 from rookery.ops.vtrace import VTrace, vtrace
 
@@ -30,10 +39,13 @@ __all__ = [
     "accumulate",
     "bernoulli",
     "categorical",
+    "categorical_projection",
     "clip_by_global_norm",
+    "epsilon_greedy",
     "for_space",
     "gae",
     "gaussian",
+    "huber",
     "lambda_return",
     "leaf_names",
     "mask_logits",
@@ -43,8 +55,12 @@ __all__ = [
     "moments",
     "multi_categorical",
     "n_step_return",
+    "of_action",
     "product",
     "random",
     "squashed_gaussian",
+    "squeeze_value",
+    "support",
+    "unsqueeze_value",
     "vtrace",
 ]

@@ -1,7 +1,7 @@
 """What a run is asked to do: system, environment, algorithm, topology and the options of the run itself.
 
 Options are flat: `learning_rate`, `num_envs` and `total_steps` belong to the algorithm, the topology and the run, and no
-two share a name. `network` is the one nested group.
+two share a name. `network` and `replay` are nested groups.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class RunOptions:
 
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
-    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices"), 1
+    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices")
+    + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length"), 1
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
     "value_cost": 0,
@@ -109,7 +110,9 @@ class Config:
         return self.env if isinstance(self.env, str) else getattr(self.env, "__name__", type(self.env).__name__)
 
     @property
-    def steps_per_update(self) -> int:
+    def steps_per_update(self) -> float:
+        if (replay := getattr(self.algorithm, "replay", None)) is not None:
+            return self.algorithm.samples_per_update / replay.samples_per_insert
         collectors = span(self.topology.collectors)[1]
         rollouts = getattr(self.topology, "rollouts_per_batch", collectors)
         return self.topology.num_envs // collectors * rollouts * self.algorithm.rollout_length
@@ -117,7 +120,8 @@ class Config:
     @property
     def num_updates(self) -> int:
         """Planned, for schedules: resets are no steps, so a run may need a few more."""
-        return max(1, math.ceil(self.run.total_steps / self.steps_per_update))
+        warm_up = self.algorithm.warm_up_steps if hasattr(self.algorithm, "warm_up_steps") else 0
+        return max(1, math.ceil((self.run.total_steps - warm_up) / self.steps_per_update))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for config.json."""
@@ -155,7 +159,7 @@ def resolve(
     parts = {"algorithm": algorithm, "topology": topology, "run": RunOptions()}
     owners = {f.name: owner for owner, part in parts.items() for f in dataclasses.fields(part)}
     # a preset speaks of the system's own topology; what another does not have is left out
-    given = {option: value for option, value in given.items() if option in owners} | options
+    given = systems.merged({option: value for option, value in given.items() if option in owners}, options)
     unknown = [option for option in given if option not in owners]
     if unknown:
         raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
@@ -197,7 +201,10 @@ def from_dict(
 
 def check_values(config: Config) -> None:
     """Refuses numbers that cannot be right, before anything is built from them."""
-    for part in (config.algorithm, config.topology, config.run):
+    parts = (config.algorithm, config.topology, config.run)
+    values = [getattr(part, f.name) for part in parts for f in dataclasses.fields(part)]
+    nested = [value for value in values if dataclasses.is_dataclass(value)]
+    for part in (*parts, *nested):
         for f in dataclasses.fields(part):
             value, least = getattr(part, f.name), AT_LEAST.get(f.name)
             if least is not None and isinstance(value, (int, float)) and value < least:
@@ -236,7 +243,7 @@ def check(config: Config, agent: Agent) -> None:
             f"{name} may learn from data at most {needs.max_lag} updates old, but {where} lets it become {lag}: "
             f"use {nearest}{also}."
         )
-    if needs.replay:
+    if needs.replay and needs.table is None:
         raise ConfigError(f"{name} learns from replayed data, but {where} shows each step once: it needs a replay table.")
 
 

@@ -1,7 +1,8 @@
 """The command line's options on top of a config, read by tyro: flat names, suggestions, exit status 2 on a mistake.
 
 Options of the run, the algorithm and the topology stand beside each other (`--learning-rate`, `--num-envs`); those of the
-network keep a prefix (`--network.core`). The help shows them in these groups, with the values for this environment.
+network and the replay keep a prefix (`--network.core`). The help shows them in these groups, with the values for this
+environment.
 """
 
 from __future__ import annotations

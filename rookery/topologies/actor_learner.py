@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rookery.data.queue import Queue, Taken
+from rookery.data.replay import Replay, table_for
 from rookery.runtime.roster import span
-from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges
+from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
 from rookery.types import Agent, PyTree, Spec
 
 
@@ -52,7 +53,8 @@ class ActorLearner:
         return Graph(
             nodes={"environment": self.num_envs, "collector": span(self.collectors)[1], "learner": 1},
             edges=loop_edges(agent, spec, envs_per_collector=each, parts=self.rollouts_per_batch, when_full="collectors wait"),
-            facts={"steps per update": f"{steps:,}", "policy lag": f"at most {self.max_lag()} updates"},
+            facts={"steps per update": f"{steps:,}", "policy lag": f"at most {self.max_lag()} updates"}
+            | replay_facts(agent, spec, envs_per_collector=each, num_envs=self.num_envs),
         )
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
@@ -63,7 +65,10 @@ class ActorLearner:
                 parts=self.rollouts_per_batch, in_flight=self.in_flight, snapshot=snapshot,
             )  # fmt: skip
             # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
-            queue = Queue(crew.specs, parts=self.rollouts_per_batch, slots=self.max_lag(), discount=job.agent.needs.discount)
+            queue = table_for(
+                job.agent.needs, crew.specs, collectors=span(self.collectors)[1], in_flight=self.in_flight,
+                parts=self.rollouts_per_batch, slots=self.max_lag(), prefetch=self.prefetch, seed=job.seed,
+            )  # fmt: skip
             if snapshot is not None:
                 queue.restore(snapshot["queue"])
             pipeline = _Pipeline(self, crew, queue, Meters.continued(snapshot))
@@ -79,7 +84,7 @@ class ActorLearner:
 class _Pipeline:
     """What is in flight. All of it belongs to the driver's thread."""
 
-    def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue, meters: Meters) -> None:
+    def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue | Replay, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
         self.learning: deque[tuple[Future, Taken]] = deque()
 
@@ -110,19 +115,21 @@ class _Pipeline:
                 self.queue.abandon(part)
                 continue
             self.meters.collected(rollout)
-            self.queue.commit(part)
+            self.queue.commit(part, rollout.priorities)
         while self.learning and self.learning[0][0].done():
             future, taken = self.learning.popleft()
-            self.queue.release(taken.slot)  # the update is ready: nothing reads the slot any more
-            self.meters.learned(future.result())
-            self.crew.publish(future.result(), self.meters)
+            update = future.result()
+            self.queue.release(taken.slot, update.priorities)  # the update is ready: nothing reads the slot any more
+            self.meters.learned(update, self.queue.metrics())
+            self.crew.publish(update, self.meters)
 
     def snapshot(self) -> PyTree:
         """Drains: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
         fleet = self.crew.collectors
         while fleet.busy or self.learning or self.queue.num_full:
             fleet.tend()
-            self.feed_learner()
+            if self.queue.num_full:  # a replay would always give another batch
+                self.feed_learner()
             if not fleet.busy and not self.learning:  # full batches that wait for one whose collector is gone
                 self.ask_collectors()
             self.serve(TICK_SECONDS)

@@ -12,6 +12,7 @@ import numpy as np
 
 from rookery.data import arrays
 from rookery.data.queue import Queue
+from rookery.data.replay import Replay, batch_specs, check_memory
 from rookery.envs import Mended
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
@@ -114,14 +115,17 @@ class Meters:
             self._spend(phase, seconds)
         self.moved("rollouts")
 
-    def learned(self, update: Update) -> None:
+    def learned(self, update: Update, table: dict[str, float] | None = None) -> None:
+        """table: what the table tells of itself."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
-        self.report = update.report
+        self.report = update.report | (table or {})
         self.lags.append((update.lag_mean, update.lag_max))
         self._spend("learn", update.busy_seconds)
         self._spend("learner_idle", update.idle_seconds)
         self.moved("batches")
+        if update.priorities is not None:
+            self.moved("priorities")
 
     def moved(self, edge: str, count: int = 1) -> None:
         self.items[edge] = self.items.get(edge, 0) + count
@@ -174,13 +178,15 @@ class Crew:
         in_flight: int = 1, snapshot: PyTree | None,
     ) -> None:  # fmt: skip
         """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector."""
-        most, columns = collectors[1], envs_per_collector * parts
+        most, self.specs = collectors[1], rollout_specs(job.agent, job.spec, envs_per_collector)
+        shapes = batch_specs(job.agent.needs, self.specs, parts)
+        columns = shapes.reward.shape[1]
         if columns % job.devices:
             raise ValueError(f"a batch of {columns} columns cannot be shared by --devices {job.devices}: make it a multiple")
         self._saved: Sequence[PyTree | None] = snapshot["collectors"] if snapshot else [None] * most
         if len(self._saved) != most:
             raise ValueError(f"the checkpoint was made with --collectors {len(self._saved)}, not {most}: use that number")
-        self.job, self.specs, self._most = job, rollout_specs(job.agent, job.spec, envs_per_collector), most
+        self.job, self._most = job, most
         self._make_pool = functools.partial(job.make_pool, envs_per_collector, groups)
         self.learner: Handle = job.runtime.spawn(
             Learner, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
@@ -193,7 +199,7 @@ class Crew:
         self.collectors.tend()  # they start while the learner does
         self.params, self.version = self.learner.call("published").result()
         self._published = job.runtime.put(self.params)
-        self.learner.call("warm_up", arrays.widen(self.specs, columns))
+        self.learner.call("warm_up", shapes)
 
     def _collector(self, life: Life) -> Handle:
         """A life that a snapshot was taken of goes on; every other starts its own streams."""
@@ -225,7 +231,7 @@ class Crew:
             "rollouts_lost": roster.lost_calls,
         }
 
-    def snapshot(self, meters: Meters, queue: Queue) -> PyTree:
+    def snapshot(self, meters: Meters, queue: Queue | Replay) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call("snapshot").result(),
@@ -239,11 +245,29 @@ class Crew:
 def loop_edges(agent: Agent, spec: Spec, *, envs_per_collector: int, parts: int, when_full: str) -> tuple[Edge, ...]:
     """The edges of the one loop: rollouts, batches and parameters."""
     specs: Rollout = rollout_specs(agent, spec, envs_per_collector)
-    return (
-        Edge("rollouts", "collector", "queue", arrays.nbytes(specs), when_full),
-        Edge("batches", "queue", "learner", arrays.nbytes(arrays.widen(specs, parts * envs_per_collector)), "stay queued"),
+    table, middle = agent.needs.table, "queue" if agent.needs.table is None else "table"
+    edges = [
+        Edge("rollouts", "collector", middle, arrays.nbytes(specs), when_full),
+        Edge("batches", middle, "learner", arrays.nbytes(batch_specs(agent.needs, specs, parts)), "stay queued"),
         Edge("parameters", "learner", "collector", parameter_bytes(agent), "newest wins"),
-    )
+    ]
+    if table is not None and table.config.selector == "prioritized":
+        edges.append(Edge("priorities", "learner", "table", 4 * table.batch_size, "those of evicted items are ignored"))
+    return tuple(edges)
+
+
+def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs: int) -> dict[str, str]:
+    """What a replay table takes and gives, worth saying at the start; refuses one that does not fit into memory."""
+    if (table := agent.needs.table) is None:
+        return {}
+    nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
+    ratio, batch = table.config.samples_per_insert, table.batch_size
+    kept = f"{table.config.capacity:,} steps in {nbytes / 1e6:,.0f} MB, {table.config.selector}"
+    return {
+        "replay": kept,
+        "samples per insert": f"{ratio:g}: an update of {batch:,} every {batch / ratio:,.1f} items",
+        "policy lag": "as old as the replay",
+    }
 
 
 def parameter_bytes(agent: Agent) -> int:

@@ -3,7 +3,7 @@
               parameters (all collectors, before the next rollout)
         ┌──────────────────────────────────────────────────┐
         ▼                                                  │
-    collector × C ──rollout [T, B/C]──▶ queue (1 batch) ──batch [T, B]──▶ learner
+    collector × C ──rollout [T, B/C]──▶ queue (1 batch), or replay ──batch──▶ learner
 
 Everyone waits for the slowest: first all collectors, then the learner. Rollouts are placed by collector, not by arrival,
 and random numbers are keyed by counters, so a run is bit-reproducible for a given seed, core count and set of XLA flags.
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rookery.data.queue import Queue
-from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges
+from rookery.data.replay import table_for
+from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.collector import Collected
 
@@ -41,7 +41,8 @@ class Sync:
         return Graph(
             nodes={"environment": self.num_envs, "collector": self.collectors, "learner": 1},
             edges=loop_edges(agent, spec, envs_per_collector=each, parts=self.collectors, when_full="collectors wait"),
-            facts={"steps per update": f"{steps:,}", "policy lag": "0"},
+            facts={"steps per update": f"{steps:,}", "policy lag": "0"}
+            | replay_facts(agent, spec, envs_per_collector=each, num_envs=self.num_envs),
         )
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
@@ -52,9 +53,26 @@ class Sync:
                 job, collectors=(self.collectors, self.collectors), envs_per_collector=each, groups=self.groups,
                 parts=self.collectors, snapshot=snapshot,
             )  # fmt: skip
-            queue, fleet = Queue(crew.specs, parts=self.collectors, slots=1, discount=job.agent.needs.discount), crew.collectors
+            fleet = crew.collectors
+            table = table_for(
+                job.agent.needs, crew.specs, collectors=self.collectors, in_flight=1, parts=self.collectors, slots=1,
+                prefetch=0, seed=job.seed,
+            )  # fmt: skip
+            if snapshot is not None:
+                table.restore(snapshot["queue"])
+            taken = table.take()  # a replay that was saved between two updates goes on with the next
             while True:
-                parts = [part for _ in range(self.collectors) if (part := queue.claim())]  # the whole batch is free
+                while taken is not None:  # a queue gives one batch, a replay as many as its limiter allows
+                    learned = crew.learner.call("learn", taken.batch)
+                    while not crew.done(learned, TICK_SECONDS):
+                        yield meters.progress(crew, snapshot=None)
+                    update = learned.result()
+                    table.release(taken.slot, update.priorities)
+                    meters.learned(update, table.metrics())
+                    crew.publish(update, meters)
+                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
+                    taken = table.take()
+                parts = [part for _ in range(self.collectors) if (part := table.claim())]  # there is room for all of them
                 rollouts: dict[int, Collected] = {}
                 while len(rollouts) < self.collectors:
                     fleet.tend()
@@ -67,15 +85,8 @@ class Sync:
                         yield meters.progress(crew, snapshot=None)
                 for place, part in enumerate(parts):
                     meters.collected(rollouts[place])
-                    queue.commit(part)
-                taken = queue.take()
-                assert taken is not None, "every part was committed"
-                learned = crew.learner.call("learn", taken.batch)
-                while not crew.done(learned, TICK_SECONDS):
-                    yield meters.progress(crew, snapshot=None)
-                queue.release(taken.slot)
-                meters.learned(learned.result())
-                crew.publish(learned.result(), meters)
-                yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, queue))
+                    table.commit(part, rollouts[place].priorities)
+                if (taken := table.take()) is None:  # a replay that waits for more
+                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
         finally:
             job.runtime.close()

@@ -17,13 +17,12 @@ import numpy as np
 
 from rookery import ops, spaces
 from rookery.data import arrays
+from rookery.data.chunks import INCARNATIONS
 from rookery.envs import Mended, Mender
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
 from rookery.workers.shapes import rollout_specs
-
-INCARNATIONS = 1 << 32  # stream = slot * INCARNATIONS + incarnation
 
 
 class Collected(NamedTuple):
@@ -35,6 +34,7 @@ class Collected(NamedTuple):
     seconds: dict[str, float]  # env, inference, transfer
     rollout: Rollout
     mended: Sequence[Mended] = ()  # environments that failed and were rebuilt
+    priorities: np.ndarray | None = None  # [T, B] of its rows
 
 
 class Collector:
@@ -110,18 +110,21 @@ class Collector:
         env_steps = int(rollout.valid.sum())
         self._steps += self._needs.rollout_length
         self._env_steps += env_steps
+        priorities = None
         if self._agent.process is not None:
-            processed, _ = self._agent.process(params, rollout)
+            processed, priorities = self._agent.process(params, rollout)
             if out is None:
                 rollout = processed
-            else:  # what was asked for is learned from where it was asked for
+            elif processed is not rollout:  # what was asked for is learned from where it was asked for
                 jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         mended = self._mender.take()
         for failure in mended:  # their streams end with this rollout
             self._streams[list(failure.env_ids)] += 1
             self._steps[list(failure.env_ids)] = 0
-        return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended)
+        return Collected(
+            self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended=mended, priorities=priorities
+        )
 
     def _begin(self, rollout: Rollout, version: int) -> None:
         rollout.version[:] = version

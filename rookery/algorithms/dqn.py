@@ -1,0 +1,239 @@
+"""DQN (Mnih et al. 2015) and what was added to it, each a switch; all of them together are Rainbow (Hessel et al. 2018).
+
+| switch | paper | what changes |
+|---|---|---|
+| `double` | van Hasselt et al. 2016 | the newest network chooses the next action, the target network values it |
+| `dueling` | Wang et al. 2016 | the value of a state and the advantages of actions are learned apart |
+| `n_step` | Sutton 1988 | rewards of n steps before the value of what follows |
+| `replay.selector` | Schaul et al. 2016 | surprising transitions are replayed more often, and weighted for it |
+| `num_atoms` | Bellemare et al. 2017 | the distribution of returns is learned, not its mean (C51) |
+| `noisy` | Fortunato et al. 2018 | noise in the weights explores, not epsilon |
+| `exploration = ladder` | Horgan et al. 2018 | Ape-X: an epsilon for each environment; collectors give priorities |
+
+Differs from the papers: Adam on a mean loss throughout; noise is drawn for every row; Rainbow's priority is the
+cross-entropy, not the divergence; a truncated episode bootstraps from its last observation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rookery import ops
+from rookery.algorithms import optimizers
+from rookery.data import columns
+from rookery.data.config import ReplayConfig, TableSpec
+from rookery.networks import NetworkConfig, encoders
+from rookery.networks.convolution import inside_loop
+from rookery.networks.network import Torso
+from rookery.networks.q_network import Noise, QNetwork, q_network
+from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
+
+PRIORITY_FLOOR = 1e-6  # an item must stay reachable
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQN:
+    """Q-learning from replay; every part of Rainbow is a switch."""
+
+    rollout_length: int = 4
+    """Steps of every environment between two visits to the table."""
+    discount: float = 0.99
+    n_step: int = 1
+    double: bool = False
+    dueling: bool = False
+    noisy: bool = False
+    num_atoms: int = 1
+    """Of the distribution of returns (C51 has 51); 1: only the mean is learned."""
+    value_range: tuple[float, float] = (-10.0, 10.0)
+    """Of that distribution."""
+    batch_size: int = 32
+    gradient_steps: int = 1
+    """Batches that are sampled and learned from at once: faster, but priorities are older."""
+    target_period: int = 500
+    """Gradient steps between copies to the target network."""
+    learning_rate: float = 2.5e-4
+    adam_epsilon: float = 1e-8
+    max_gradient_norm: float = 10.0
+    exploration: Literal["anneal", "ladder"] = "anneal"
+    epsilon: float = 0.05
+    """Share of random actions in the end; of the ladder, that of its first environment."""
+    epsilon_steps: int = 10_000
+    """Environment steps until then, from 1."""
+    reward_clip: float | None = None
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+
+    @property
+    def samples_per_update(self) -> int:
+        return self.batch_size * self.gradient_steps
+
+    @property
+    def warm_up_steps(self) -> int:
+        return self.replay.min_size
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        atoms = ops.support(*self.value_range, self.num_atoms) if self.num_atoms > 1 else None
+        network = q_network(spec, self.network, atoms=atoms, dueling=self.dueling, noisy=self.noisy, torso=torso)
+        if self.network.core != "none":
+            raise ValueError(
+                "a DQN learns from single transitions, which no memory can be trained on: use --network.core none"
+            )
+        optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
+        ladder, K = self.exploration == "ladder", self.gradient_steps
+        prioritized = self.replay.selector == "prioritized"
+
+        def init(key: Array) -> TrainState:
+            params = {"network": network.init(key)}
+            slow = jax.tree.map(jnp.copy, params["network"])
+            return TrainState(params, slow, optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
+
+        def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
+            keys = dict(zip(("noise", "choice"), jax.random.split(key)))
+            noise = Noise(keys["noise"], explore["noise"]) if self.noisy else None
+            q = network.step(params["network"], observation, memory, noise)[0].q
+            legal = encoders.split_mask(observation)
+            action = ops.epsilon_greedy(keys["choice"], q, epsilon=explore["epsilon"], legal=legal)
+            extras = {"q": ops.of_action(q, action), "value": q.max(-1)} if ladder and prioritized else {}
+            return Decision(action, memory, extras)
+
+        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+            return {
+                "epsilon": epsilons(self, np.asarray(env_index), num_envs, env_steps),
+                "noise": np.full(len(env_index), float(self.noisy), np.float32),
+            }
+
+        def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
+            tree, (report, priorities) = jax.grad(loss, has_aux=True)(
+                params["network"], slow, batch, key, network=network, atoms=atoms, config=self
+            )
+            tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
+            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities)
+
+        def step(state: TrainState, gradients: Gradients, taken: Array) -> TrainState:
+            """taken: gradient steps, this one included."""
+            change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
+            newest = optax.apply_updates(state.params["network"], change)
+            now = taken % self.target_period == 0
+            slow = jax.tree.map(lambda new, old: jnp.where(now, new, old), newest, state.slow)
+            return TrainState({"network": newest}, slow, optimizer_state, state.updates)
+
+        def apply(state: TrainState, gradients: Gradients) -> TrainState:
+            return step(state, gradients, state.updates + 1)._replace(updates=state.updates + 1)
+
+        def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
+            if K == 1:
+                found = gradients(state.params, state.slow, batch, key)
+                return Learned(apply(state, found), found.report, found.priorities)
+
+            def body(state: TrainState, inputs: tuple[Batch, Array]) -> tuple[TrainState, tuple[Report, Array]]:
+                piece, index = inputs
+                with inside_loop():
+                    found = gradients(state.params, state.slow, piece, jax.random.fold_in(key, index))
+                return step(state, found, state.updates * K + index + 1), (found.report, found.priorities)
+
+            state, (reports, priorities) = jax.lax.scan(body, state, (pieces(batch, K), jnp.arange(K)))
+            report = {name: values.mean() for name, values in reports.items()}
+            return Learned(state._replace(updates=state.updates + 1), report, priorities.reshape(-1))
+
+        value_of = jax.jit(lambda params, observation: network.step(params["network"], observation, (), None)[0].q.max(-1))
+
+        def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
+            """On the host: |n-step error| of every row by the values that were acted on; windows end with the rollout."""
+            last = jax.tree.map(lambda x: np.ascontiguousarray(x[-1]), rollout.observation)
+            value = np.concatenate([rollout.extras["value"], np.asarray(value_of(params, last))[None]])
+            return rollout, first_priorities(rollout, value, self)
+
+        table = TableSpec(
+            self.replay, self.samples_per_update, n_step=self.n_step, reward_clip=self.reward_clip,
+            anneal_batches=num_updates if prioritized and not ladder else None,
+        )  # fmt: skip
+        needs = Needs(self.rollout_length, self.discount, replay=True, table=table)
+        return Agent(
+            init=init, memory=network.memory, act=act, explore=explore, learn=learn, needs=needs,
+            gradients=gradients if K == 1 else None, apply=apply if K == 1 else None,
+            process=process if ladder and prioritized else None,
+        )  # fmt: skip
+
+
+class Noises(NamedTuple):
+    """Independent noise for each pass through a noisy network."""
+
+    now: Noise | None
+    choice: Noise | None
+    target: Noise | None
+
+
+def loss(
+    newest: PyTree, slow: PyTree, batch: Batch, key: Array, *, network: QNetwork, atoms: Array | None, config: DQN
+) -> tuple[Array, tuple[Report, Array]]:
+    """Weighted mean over the transitions, the report and their new priorities [B]. Gradients flow to `newest` alone."""
+    rollout = batch.rollout  # T = 1: observation [2, B, ...], all others [1, B]
+    strength = jnp.ones(rollout.reward.shape)
+    noises = Noises(*(Noise(k, strength) if config.noisy else None for k in jax.random.split(key, 3)))
+    first = jnp.zeros(rollout.reward.shape)
+    values_of = lambda params, t, noise: network.unroll(
+        params, jax.tree.map(lambda x: x[t : t + 1], rollout.observation), (), first, noise
+    )[0]
+    now = values_of(newest, 0, noises.now)
+    after = values_of(slow, 1, noises.target)
+    chooser = values_of(newest, 1, noises.choice) if config.double else after
+    best = jnp.argmax(chooser.q, -1)  # [1, B]
+    chosen = ops.of_action(now.q, rollout.action)
+    if atoms is None:
+        target = jax.lax.stop_gradient(rollout.reward + rollout.discount * ops.of_action(after.q, best))
+        error = target - chosen
+        each, surprise = ops.huber(error), jnp.abs(error)
+    else:
+        returns = rollout.reward[..., None] + rollout.discount[..., None] * atoms.reshape(1, 1, -1)
+        target_p = ops.categorical_projection(returns, jax.nn.softmax(ops.of_action(after.logits, best)), atoms)
+        logp = jax.nn.log_softmax(ops.of_action(now.logits, rollout.action))
+        each = surprise = -jnp.sum(target_p * logp, -1)
+    total = ops.masked_mean(each * batch.weight[None], rollout.valid)
+    report = {
+        "loss/q": ops.masked_mean(each, rollout.valid),
+        "q": ops.masked_mean(chosen, rollout.valid),
+        "priority": ops.masked_mean(surprise, rollout.valid),
+    }
+    return total, (report, jax.lax.stop_gradient(surprise[0] + PRIORITY_FLOOR))
+
+
+def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) -> np.ndarray:
+    """[B]: annealed from 1 with the steps, or Ape-X's ladder epsilon^(1 + 7 i / (N − 1)); 0 where noise explores."""
+    if config.exploration == "ladder":
+        powers = 1.0 + 7.0 * env_index / max(1, num_envs - 1)
+        return (config.epsilon**powers).astype(np.float32)
+    left = max(0.0, 1.0 - env_steps / max(1, config.epsilon_steps))
+    value = 0.0 if config.noisy else config.epsilon + (1.0 - config.epsilon) * left
+    return np.full(len(env_index), value, np.float32)
+
+
+def first_priorities(rollout: Rollout, value: np.ndarray, config: DQN) -> np.ndarray:
+    """[T, B] |n-step error|; value [T + 1, B]: of the best action, as the collector saw it."""
+    reward, clip = rollout.reward, config.reward_clip
+    reward = reward if clip is None else np.clip(reward, -clip, clip)
+    total, discount, span = columns.n_step(
+        reward=reward, discount=rollout.discount, valid=rollout.valid, gamma=config.discount, n=config.n_step,
+        count=len(reward),
+    )  # fmt: skip
+    after = np.take_along_axis(value, np.arange(len(reward))[:, None] + span, 0)
+    return np.abs(total + discount * after - rollout.extras["q"]) + PRIORITY_FLOOR
+
+
+def pieces(batch: Batch, count: int) -> Batch:
+    """Columns as [count, ..., B / count, ...], to be scanned over."""
+
+    def cut(x: Array, axis: int) -> Array:
+        shape = (*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])
+        return jnp.moveaxis(x.reshape(shape), axis, 0)
+
+    rows = {
+        name: jax.tree.map(lambda x: cut(x, 1), getattr(batch.rollout, name))
+        for name in ("observation", "action", "reward", "discount", "valid", "version")
+    }
+    return Batch(batch.rollout._replace(**rows), cut(batch.weight, 0), ())

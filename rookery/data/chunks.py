@@ -1,0 +1,264 @@
+"""The chunk store: every step is kept once, column by column, in memory that was allocated before.
+
+    stream of an environment   ──▶  chunk 7 │ chunk 2 │ chunk 9 (open)          a chunk: `chunk_rows` consecutive rows
+                                       └──────┴────────┘  linked both ways
+
+A row is a number: chunk · chunk_rows + offset. An item is a reference to the row at which it starts; what follows it
+(`later`) and what comes before it (`earlier`) is found through the links, so overlapping sequences, n-step transitions and
+frame stacks cost no copies. Row t of a column holds what `Rollout` says of row t; the observation after the last row stands
+in the row that comes next, where the next rollout begins, so that the one which two rollouts share is stored once.
+
+A chunk is free again when no item starts in it, none can start in it any more, and no item of a neighbour reaches into it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rookery.data.arrays import aligned_zeros
+from rookery.trees import ArraySpec, tree_leaves, tree_map
+from rookery.types import PyTree
+
+INCARNATIONS = 1 << 32  # stream = slot of the environment * INCARNATIONS + incarnation
+NOTHING = -1
+FOREVER = 1 << 60
+
+
+class Full(Exception):
+    """There is no free chunk: items must go first."""
+
+
+class Appended(NamedTuple):
+    rows: np.ndarray  # [T, B] where the rows were written
+    lanes: np.ndarray  # [B] index of each column's lane
+    length: np.ndarray  # [B] rows that the stream had before, in one unbroken chain
+
+
+class Store:
+    def __init__(
+        self, columns: PyTree, *, num_chunks: int, chunk_rows: int, ahead: int = 0, behind: int = 0, num_lanes: int = 1
+    ) -> None:
+        """columns: tree of ArraySpec of one row. ahead, behind: how many rows an item reads after and before its first."""
+        self.chunk_rows, self.num_chunks = chunk_rows, num_chunks
+        self.columns = tree_map(lambda s: aligned_zeros((num_chunks * chunk_rows, *s.shape), s.dtype), columns)
+        self._hops, self._behind = -(-ahead // chunk_rows), behind
+        if behind > chunk_rows:
+            raise ValueError(f"items look {behind} rows back, further than a chunk of {chunk_rows} rows: make chunks longer")
+        whole = lambda value: np.full(num_chunks, value, np.int64)
+        self._next, self._previous = whole(NOTHING), whole(NOTHING)
+        self._items = whole(0)  # how many start in a chunk
+        self._lane, self._serial = whole(NOTHING), whole(0)  # whose it is, and its number in the chain; NOTHING: free
+        self._origin = np.zeros((num_chunks, 2), np.int64)  # stream, and the step of its first row
+        self._free = list(range(num_chunks - 1, -1, -1))  # the lowest is taken first
+        # lanes: one for each environment, whatever its incarnation
+        self._lanes: dict[int, int] = {}
+        lanes = lambda value: np.full(max(1, num_lanes), value, np.int64)
+        self._stream, self._step, self._chunk, self._offset = (lanes(NOTHING) for _ in range(4))
+        self._length, self._head = lanes(0), lanes(0)  # rows of the unbroken chain; the serial of its open chunk
+        self.broken = 0  # chains that ended because a stream was replaced or rows of it are missing
+
+    # ------------------------------------------------------------------------------------------- writing
+
+    def append(self, stream: np.ndarray, step: np.ndarray, rows: PyTree, heads: PyTree) -> Appended:
+        """Rows [T, B, ...] of the streams [B], whose next step is [B]; heads [B, ...]: what is known of the row after them.
+
+        rows: a tree with some of the columns' leaves, by the same names; heads likewise. Raises Full, and changes
+        nothing, where there are not enough free chunks: see `shortage`.
+        """
+        leaves = tree_leaves(rows)
+        T, B = leaves[0].shape[:2]
+        lanes = self.lanes_of(stream)
+        if self.shortage(lanes, stream, step, T):
+            raise Full
+        for b in np.flatnonzero(~self.continues(lanes, stream, step)):
+            self._begin_chain(int(lanes[b]), int(stream[b]), int(step[b]))
+        length = self._length[lanes].copy()
+        index = np.empty((T + 1, B), np.int64)
+        t = 0
+        while t <= T:  # a step of this loop ends where a chunk of some lane does
+            offset, chunk = self._offset[lanes], self._chunk[lanes]
+            count = min(T + 1 - t, self.chunk_rows - int(offset.max()))
+            index[t : t + count] = chunk * self.chunk_rows + offset + np.arange(count)[:, None]
+            t += count
+            self._offset[lanes] += min(count, T - (t - count))  # the row after the last is where the next rollout begins
+            if t <= T:
+                for b in np.flatnonzero(self._offset[lanes] == self.chunk_rows):
+                    self._open_chunk(int(lanes[b]), int(step[b]) + t)
+        self._step[lanes] = step + T
+        self._length[lanes] += T
+        self._write(self.columns, rows, index[:T])
+        self._write(self.columns, heads, index[T:], axis=False)
+        return Appended(index[:T], lanes, length)
+
+    def shortage(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray, count: int) -> int:
+        """How many chunks are missing to append so many rows."""
+        opened = np.where(
+            self.continues(lanes, stream, step), (self._offset[lanes] + count) // self.chunk_rows, 1 + count // self.chunk_rows
+        )
+        return max(0, int(opened.sum()) - len(self._free))
+
+    def continues(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """[B] bool: is this step of this stream the one that follows what was stored last?"""
+        return (self._stream[lanes] == stream) & (self._step[lanes] == step)
+
+    def _write(self, columns: PyTree, rows: PyTree, index: np.ndarray, *, axis: bool = True) -> None:
+        if isinstance(rows, dict):
+            for name, part in rows.items():
+                self._write(columns[name], part, index, axis=axis)
+        elif isinstance(rows, (list, tuple)):
+            for column, part in zip(columns, rows):
+                self._write(column, part, index, axis=axis)
+        else:
+            columns[index if axis else index[0]] = rows
+
+    def lanes_of(self, stream: np.ndarray) -> np.ndarray:
+        """[B] streams -> [B] lanes, as `shortage` and `continues` take them."""
+        found = []
+        for slot in (stream // INCARNATIONS).tolist():
+            if slot not in self._lanes:
+                self._lanes[slot] = len(self._lanes)
+            found.append(self._lanes[slot])
+        while len(self._lanes) > len(self._stream):
+            for name in ("_stream", "_step", "_chunk", "_offset", "_length", "_head"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate([old, np.full(len(old), NOTHING if name in "_stream_step" else 0)]))
+        return np.array(found, np.int64)
+
+    def _begin_chain(self, lane: int, stream: int, step: int) -> None:
+        if self._stream[lane] != NOTHING:
+            self.broken += 1
+            self._serial[self._lane == lane] -= FOREVER  # nothing will start in those chunks any more
+        self._stream[lane], self._length[lane], self._chunk[lane] = stream, 0, NOTHING
+        self._open_chunk(lane, step)
+
+    def _open_chunk(self, lane: int, step: int) -> None:
+        chunk, last = self._free.pop(), int(self._chunk[lane])
+        self._head[lane] += 1
+        self._lane[chunk], self._serial[chunk] = lane, self._head[lane]
+        self._previous[chunk], self._next[chunk] = last, NOTHING
+        self._origin[chunk] = self._stream[lane], step
+        if last != NOTHING:
+            self._next[last] = chunk
+        self._chunk[lane], self._offset[lane] = chunk, 0
+
+    # ------------------------------------------------------------------------------------------- reading
+
+    def later(self, rows: np.ndarray, count: Any) -> np.ndarray:
+        """The rows `count` (a number, or an array of the shape of rows) after these, in their streams."""
+        offset = rows % self.chunk_rows + count
+        if (offset < self.chunk_rows).all():
+            return rows + count
+        chunk = rows // self.chunk_rows
+        hops = offset // self.chunk_rows
+        while (ahead := hops > 0).any():
+            chunk = np.where(ahead, self._next[chunk], chunk)
+            hops = hops - ahead
+        return chunk * self.chunk_rows + offset % self.chunk_rows
+
+    def earlier(self, rows: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """The rows `count` before these; count is at most a chunk."""
+        offset = rows % self.chunk_rows - count
+        before = offset < 0
+        if not before.any():
+            return rows - count
+        chunk = rows // self.chunk_rows
+        chunk = np.where(before, self._previous[chunk], chunk)
+        return chunk * self.chunk_rows + offset % self.chunk_rows
+
+    def sequence(self, rows: np.ndarray, length: int) -> np.ndarray:
+        """[B] -> [length, B]: those rows and the ones after them."""
+        steps = np.arange(length)[:, None]
+        return self.later(np.broadcast_to(rows, (length, len(rows))), steps)
+
+    def origin(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[B] -> [B] stream, [B] step of these rows."""
+        origin = self._origin.take(rows // self.chunk_rows, axis=0)
+        return origin[:, 0], origin[:, 1] + rows % self.chunk_rows
+
+    # ------------------------------------------------------------------------------------------- owning
+
+    def hold(self, rows: np.ndarray) -> None:
+        """Items start at these rows: they and what they reach stay."""
+        np.add.at(self._items, rows // self.chunk_rows, 1)
+
+    def drop(self, rows: np.ndarray) -> None:
+        """Those items are gone."""
+        np.subtract.at(self._items, rows // self.chunk_rows, 1)
+
+    def sweep(self) -> int:
+        """Frees every chunk that nobody needs; how many there were."""
+        used = self._lane != NOTHING
+        lane = np.maximum(self._lane, 0)
+        young = self._head[lane] - self._serial <= self._hops  # an item may still come to start there
+        needed = busy = used & ((self._items > 0) | (young & (self._serial > 0)))
+        reach = busy
+        for _ in range(self._hops):
+            reach = np.where(self._previous != NOTHING, reach[self._previous], False)
+            needed = needed | reach
+        if self._behind:
+            needed = needed | np.where(self._next != NOTHING, busy[self._next], False)
+        gone = np.flatnonzero(used & ~needed)
+        self._lane[gone] = NOTHING
+        before, after = self._previous[gone], self._next[gone]
+        self._next[before[before != NOTHING]] = NOTHING
+        self._previous[after[after != NOTHING]] = NOTHING
+        self._next[gone] = self._previous[gone] = NOTHING
+        self._free.extend(int(chunk) for chunk in gone[::-1])
+        return len(gone)
+
+    @property
+    def used_chunks(self) -> int:
+        return self.num_chunks - len(self._free)
+
+    @property
+    def used_bytes(self) -> int:
+        return self.nbytes * self.used_chunks // self.num_chunks
+
+    @property
+    def nbytes(self) -> int:
+        return sum(leaf.nbytes for leaf in tree_leaves(self.columns))
+
+    # ------------------------------------------------------------------------------------------- keeping
+
+    _ARRAYS = (
+        "_next", "_previous", "_items", "_lane", "_serial", "_origin",
+        "_stream", "_step", "_chunk", "_offset", "_length", "_head",
+    )  # fmt: skip
+
+    def snapshot(self) -> PyTree:
+        """The chunks in use, copied, and all that is known of them."""
+        used = np.flatnonzero(self._lane != NOTHING)
+        pick = lambda leaf: leaf.reshape(self.num_chunks, self.chunk_rows, *leaf.shape[1:])[used]
+        return {
+            "columns": tree_map(pick, self.columns),
+            "used": used,
+            "free": np.array(self._free, np.int64),
+            "lanes": np.array([*self._lanes], np.int64),
+            "broken": self.broken,
+            "arrays": {name: getattr(self, name).copy() for name in self._ARRAYS},
+        }
+
+    def restore(self, snapshot: PyTree) -> None:
+        used = np.asarray(snapshot["used"])
+        if len(snapshot["arrays"]["_next"]) != self.num_chunks:
+            raise ValueError(
+                f"the checkpoint's table has {len(snapshot['arrays']['_next'])} chunks of memory, this one {self.num_chunks}: "
+                "use the capacity, number of environments and rollout length that it was made with"
+            )
+
+        def put(leaf: np.ndarray, saved: np.ndarray) -> None:
+            leaf.reshape(self.num_chunks, self.chunk_rows, *leaf.shape[1:])[used] = saved
+
+        tree_map(put, self.columns, snapshot["columns"])
+        for name in self._ARRAYS:
+            setattr(self, name, np.array(snapshot["arrays"][name]))
+        self._free = [int(chunk) for chunk in snapshot["free"]]
+        self._lanes = {int(slot): lane for lane, slot in enumerate(snapshot["lanes"])}
+        self.broken = int(snapshot["broken"])
+
+
+def row_bytes(columns: PyTree) -> int:
+    """Bytes of one row of these columns."""
+    return sum(leaf.nbytes for leaf in tree_leaves(columns) if isinstance(leaf, ArraySpec))

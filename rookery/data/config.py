@@ -1,0 +1,46 @@
+"""What a user may choose about replay, and what an algorithm asks of its table. Nothing is imported: `--help` prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    """A table of experience that is learned from again; part of every replay algorithm's config."""
+
+    capacity: int = 100_000
+    """Steps that are kept."""
+    min_size: int = 1_000
+    """Learning starts at so many."""
+    samples_per_insert: float = 8.0
+    """How often a step is learned from, on average: collectors and learner wait for each other to keep to it."""
+    error_buffer: float | None = None
+    """How far samples may run ahead of or behind that; by default a tenth of the warm-up, or what bulks need."""
+    selector: Literal["uniform", "prioritized"] = "uniform"
+    exponent: float = 0.6
+    """Of priorities; 0 is uniform."""
+    beta: float = 0.4
+    """Of importance weights; 1 corrects for the priorities entirely."""
+    remover: Literal["fifo", "lifo", "min_heap", "prioritized"] = "fifo"
+    """What goes when the table is full; prioritized: the less a priority the likelier (exponent -0.4)."""
+    max_times_sampled: int = 0
+    """An item that was sampled so often goes; 0: never for that reason."""
+    stack: int = 0
+    """Images whose first axis holds so many successive frames are kept frame by frame; 0: as they come."""
+    save_megabytes: int = 1024
+    """A larger table is not part of checkpoints: a resumed run fills it anew before it learns."""
+
+
+class TableSpec(NamedTuple):
+    """The table that an algorithm learns from (`Needs.table`): n-step transitions, or sequences."""
+
+    config: ReplayConfig
+    batch_size: int  # columns of a batch
+    n_step: int = 1  # of transitions
+    reward_clip: float | None = None  # rewards are clipped to ± this before they are added up
+    sequence_length: int = 0  # rows of a sequence, a multiple of the rollout length; 0: transitions
+    burn_in: int = 0  # rows of a sequence that are not learned from: their priorities do not count
+    eta: float = 0.9  # of a sequence's priority: eta · max + (1 − eta) · mean over its rows
+    anneal_batches: int | None = None  # beta goes to 1 over so many batches; None: it stays

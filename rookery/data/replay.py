@@ -1,0 +1,353 @@
+"""Replay, as topologies use it: collectors fill parts, the learner takes batches, priorities go back.
+
+It has the face of the queue (queue.py): claim, commit, abandon, take, release. Behind it stand a chunk store, a table and
+what turns one into the other: rollouts are cut into items when they are committed, items become rollouts again when a batch
+is taken. An item is an n-step transition (a rollout of one row whose discount is gamma to the n) or a sequence of rows with
+the memory that it starts from. Only the driver calls it, so it needs no lock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rookery.data import arrays, columns, limiter, memory
+from rookery.data.chunks import NOTHING, Store, row_bytes
+from rookery.data.config import TableSpec
+from rookery.data.queue import Part, Queue, Taken
+from rookery.data.table import Table, importance_weights
+from rookery.trees import ArraySpec, tree_leaves, tree_map
+from rookery.types import Batch, Needs, PyTree, Rollout
+
+CHUNK_ROWS = 64  # at most: what is open is not full yet, one chunk of every environment
+
+
+def table_for(
+    needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int, seed: int
+) -> Queue | Replay:
+    """What stands between collectors and learner. parts, slots: of a queue; the others are those of the topology."""
+    if needs.table is None:
+        return Queue(specs, parts=parts, slots=slots, discount=needs.discount)
+    return Replay(
+        specs, needs.table, discount=needs.discount, collectors=collectors, writers=collectors * in_flight,
+        slots=1 + prefetch, seed=seed,
+    )  # fmt: skip
+
+
+def batch_specs(needs: Needs, specs: Rollout, parts: int) -> Rollout:
+    """Shapes of the rollouts that learn() is given; parts: rollouts per batch of a queue."""
+    table: TableSpec | None = needs.table
+    if table is None:
+        return arrays.widen(specs, parts * specs.reward.shape[1])
+    T = table.sequence_length or 1
+    rows = lambda tree, length: tree_map(lambda s: ArraySpec((length, *s.shape[1:]), s.dtype), tree)
+    names = ("action", "reward", "discount", "valid", "version")
+    cut = specs._replace(
+        observation=rows(specs.observation, T + 1), extras={}, **{n: rows(getattr(specs, n), T) for n in names}
+    )
+    return arrays.widen(cut if table.sequence_length else cut._replace(memory=()), table.batch_size)
+
+
+def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
+    """The bytes of the table; refuses one that does not fit into this machine, before anything is started."""
+    layout = _Layout(specs, needs.table, num_envs)
+    nbytes = layout.num_chunks * layout.chunk_rows * row_bytes(layout.columns)
+    what = f"a replay of {needs.table.config.capacity:,} steps"
+    memory.check_fits(nbytes, what=what, remedy="lower --replay.capacity, or store frames singly with --replay.stack")
+    return nbytes
+
+
+class _Layout:
+    """Which columns are stored, and in what chunks."""
+
+    def __init__(self, specs: Rollout, table: TableSpec, num_lanes: int) -> None:
+        config, T = table.config, specs.reward.shape[0]
+        small = lambda dtype: ArraySpec((), np.dtype(dtype))
+        row = lambda tree: tree_map(lambda s: ArraySpec(tuple(s.shape[2:]), s.dtype), tree)
+        self.columns: dict[str, PyTree] = {
+            "observation": tree_map(self.frame(config.stack), row(specs.observation)),
+            "action": row(specs.action),
+            "reward": small(np.float32),
+            "discount": small(np.float32),
+            "valid": small(np.float32),
+            "version": small(np.int32),
+            "priority": small(np.float32),
+            "age": small(np.uint8),
+        }
+        if table.sequence_length:
+            if table.sequence_length % T:
+                raise ValueError(f"a sequence of {table.sequence_length} rows is no multiple of the rollout length {T}")
+            self.ahead = table.sequence_length
+        else:
+            self.columns |= {"n_reward": small(np.float32), "n_discount": small(np.float32), "span": small(np.uint8)}
+            self.ahead = table.n_step
+        self.behind = max(0, config.stack - 1)
+        rows = max(self.behind, min(CHUNK_ROWS, config.capacity // (8 * num_lanes)), 4)
+        self.chunk_rows = -(-rows // T) * T if table.sequence_length else rows
+        hops = -(-self.ahead // self.chunk_rows)
+        self.num_chunks = -(-config.capacity // self.chunk_rows) + num_lanes * (2 + hops)
+
+    @staticmethod
+    def frame(stack: int) -> Any:
+        """Of an image that is a stack of frames, one frame is stored."""
+
+        def of(spec: ArraySpec) -> ArraySpec:
+            return ArraySpec(spec.shape[1:], spec.dtype) if is_stack(spec.shape, stack) else spec
+
+        return of
+
+
+def is_stack(shape: tuple[int, ...], stack: int) -> bool:
+    return stack > 0 and len(shape) >= 3 and shape[0] == stack
+
+
+class Replay:
+    def __init__(
+        self, specs: Rollout, table: TableSpec, *, discount: float, collectors: int, writers: int, slots: int, seed: int
+    ) -> None:
+        T, width = specs.reward.shape
+        num_envs, config = width * collectors, table.config
+        layout = _Layout(specs, table, num_envs)
+        self._specs, self._spec, self._gamma, self._config = specs, table, discount, config
+        self._sequences = bool(table.sequence_length)
+        self._per_rollout = width if self._sequences else T * width
+        self.store = Store(
+            layout.columns, num_chunks=layout.num_chunks, chunk_rows=layout.chunk_rows, ahead=layout.ahead,
+            behind=layout.behind, num_lanes=num_envs,
+        )  # fmt: skip
+        max_size = config.capacity if not self._sequences else max(num_envs, config.capacity // T)
+        if config.min_size > max_size or T * width > config.capacity:
+            raise ValueError(
+                f"a replay of {max_size:,} items cannot hold min_size {config.min_size:,} or rollouts of {T * width:,} steps: "
+                "raise --replay.capacity or lower --replay.min-size"
+            )
+        limit = limiter.sample_to_insert_ratio(
+            config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
+            insert_size=self._per_rollout * collectors, batch_size=table.batch_size,
+        )  # fmt: skip
+        self.table = Table(
+            self.store, max_size=max_size, limiter=limit, selector=config.selector, remover=config.remover,
+            exponent=config.exponent, max_times_sampled=config.max_times_sampled, seed=seed,
+        )  # fmt: skip
+        # parts that collectors write into, and batches that the learner reads
+        self._parts = [arrays.allocate(specs) for _ in range(writers)]
+        self._free_parts, self._claimed = [*range(writers - 1, -1, -1)], set[int]()
+        shapes = batch_specs(Needs(T, discount, table=table), specs, 1)
+        self._slots = [arrays.allocate(shapes) for _ in range(slots)]
+        self._weights = [arrays.aligned_zeros((table.batch_size,), np.dtype(np.float32)) for _ in range(slots)]
+        self._keys: dict[int, np.ndarray] = {}
+        self._free_slots = [*range(slots - 1, -1, -1)]
+        self._batches = 0
+        # what is known of each environment's newest rows
+        window = table.sequence_length // T if self._sequences else table.n_step
+        self._recent = np.full((num_envs, max(0, window - 1)), NOTHING, np.int64)  # starts that wait for what follows them
+        self._age = np.full(num_envs, -1, np.int64)
+        self._first = np.ones(num_envs, bool)  # is the next row the first of an episode?
+        self._blind = np.zeros(num_envs, np.int64)  # rows whose stack of frames is not known
+        stored = layout.num_chunks * layout.chunk_rows // T if self._sequences else 0
+        self._memory = tree_map(lambda s: np.zeros((stored, *s.shape[1:]), s.dtype), specs.memory if stored else ())
+
+    # ------------------------------------------------------------------------------------------- inserting
+
+    def claim(self) -> Part | None:
+        """A rollout to write; None when the limiter, or the number of writers, makes collectors wait."""
+        pending = (len(self._claimed) + 1) * self._per_rollout
+        if not self._free_parts or not self.table.limiter.can_insert(pending):
+            return None
+        place = self._free_parts.pop()
+        self._claimed.add(place)
+        return Part(0, place, self._parts[place])
+
+    def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
+        """The part is written: its steps are stored and become items. priorities: [T, B] of its rows, or None."""
+        self.insert(part.rollout, priorities)
+        self.abandon(part)
+
+    def abandon(self, part: Part) -> None:
+        """The writer is gone, or done."""
+        self._claimed.remove(part.place)
+        self._free_parts.append(part.place)
+
+    def insert(self, rollout: Rollout, priorities: np.ndarray | None = None) -> int:
+        """Stores a rollout; how many items it made."""
+        T, config = len(rollout.reward), self._config
+        store, stream, step = self.store, rollout.stream, rollout.step
+        lanes = store.lanes_of(stream)
+        self._make_room(lanes, stream, step, T)
+        reward, clip = rollout.reward, self._spec.reward_clip
+        if clip is not None:
+            reward = np.clip(reward, -clip, clip)
+        frames = tree_map(lambda x: x[:, :, -1] if is_stack(x.shape[2:], config.stack) else x, rollout.observation)
+        rows: dict[str, PyTree] = {
+            "observation": tree_map(lambda x: x[:-1], frames), "action": rollout.action, "reward": reward,
+            "discount": rollout.discount, "valid": rollout.valid, "version": rollout.version,
+        }  # fmt: skip
+        if priorities is not None:
+            rows["priority"] = priorities
+        heads: dict[str, PyTree] = {"observation": tree_map(lambda x: x[-1], frames)}
+        if config.stack:
+            ages, known = self._ages(lanes, rollout)
+            rows["age"], heads["age"] = ages[:-1], ages[-1]
+        appended = store.append(stream, step, rows, heads)
+        begun = appended.length == 0
+        self._recent[lanes[begun]] = NOTHING
+        starts, eligible = self._sequence_items(appended, rollout) if self._sequences else self._transitions(appended)
+        if config.stack and not self._sequences and not known.all():
+            eligible &= ~np.isin(starts, appended.rows[~known[:-1]])
+        chosen = starts[eligible]
+        given = None if priorities is None else self._priorities(chosen)
+        self.table.insert(chosen, given)
+        return len(chosen)
+
+    def _make_room(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray, count: int) -> None:
+        """Frees chunks until the rows fit: first those that nobody needs, then those of items that the remover gives up."""
+        while self.store.shortage(lanes, stream, step, count):
+            if not self.store.sweep():
+                if not len(self.table):
+                    raise RuntimeError("the replay has no item to give up and no chunk to write to: this is a bug")
+                self.table.evict(max(self.store.chunk_rows * len(lanes) // 4, 1) if not self._sequences else len(lanes))
+
+    def _transitions(self, appended: Any) -> tuple[np.ndarray, np.ndarray]:
+        """n-step transitions: rows whose window is complete now, [T, B], and which of them are transitions."""
+        T, n, column = len(appended.rows), self._spec.n_step, self.store.columns
+        window = np.concatenate([self._recent[appended.lanes].T, appended.rows])  # [n - 1 + T, B]
+        self._recent[appended.lanes] = window[T:].T
+        there = window != NOTHING
+        reward, discount, span = columns.n_step(
+            reward=column["reward"][window], discount=column["discount"][window], valid=column["valid"][window] * there,
+            gamma=self._gamma, n=n,
+        )  # fmt: skip
+        starts, eligible = window[:T], there[:T] & (span > 0)
+        at = starts[eligible]
+        column["n_reward"][at], column["n_discount"][at], column["span"][at] = (x[eligible] for x in (reward, discount, span))
+        return starts, eligible
+
+    def _sequence_items(self, appended: Any, rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
+        """Sequences that are complete now: one for each column, once enough rollouts have come. [B], [B]"""
+        begin, T = appended.rows[0], len(appended.rows)
+        for to, source in zip(tree_leaves(self._memory), tree_leaves(rollout.memory)):
+            to[begin // T] = source
+        window = np.concatenate([self._recent[appended.lanes], begin[:, None]], axis=1)
+        self._recent[appended.lanes] = window[:, 1:]
+        return window[:, 0], window[:, 0] != NOTHING
+
+    def _priorities(self, starts: np.ndarray) -> np.ndarray:
+        column = self.store.columns
+        if not self._sequences:
+            return column["priority"].take(starts)
+        rows = self.store.sequence(starts, self._spec.sequence_length)[self._spec.burn_in :]
+        return columns.sequence_priority(column["priority"][rows], column["valid"][rows], self._spec.eta)
+
+    def _ages(self, lanes: np.ndarray, rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
+        """[T + 1, B] rows since the episode's first, and whether the stack of frames is known there.
+
+        It is not where rows of a stream were lost, until an episode starts or the stack is full again.
+        """
+        most = self._config.stack - 1
+        goes_on = self.store.continues(lanes, rollout.stream, rollout.step)
+        new = ~goes_on & (rollout.step == 0)
+        first = np.concatenate([(np.where(goes_on, self._first[lanes], new))[None], rollout.valid == 0])
+        age = columns.ages(first, np.where(goes_on, self._age[lanes], -1), most)
+        blind = np.where(goes_on, self._blind[lanes], np.where(new, 0, most))
+        known = np.ones(age.shape, bool)
+        for t in np.flatnonzero(np.arange(len(age)) < blind.max()):
+            blind = np.where(first[t], 0, blind)
+            known[t] = blind == 0
+            blind = np.maximum(blind - 1, 0)
+        self._first[lanes], self._age[lanes], self._blind[lanes] = first[-1], age[-2], blind
+        return age, known
+
+    # ------------------------------------------------------------------------------------------- sampling
+
+    def take(self) -> Taken | None:
+        """A batch; None when the limiter refuses or every batch is being learned from."""
+        if not self._free_slots or (sample := self.table.sample(self._spec.batch_size)) is None:
+            return None
+        slot = self._free_slots.pop()
+        rollout, column, store = self._slots[slot], self.store.columns, self.store
+        if self._sequences:
+            rows = store.sequence(sample.rows, self._spec.sequence_length + 1)
+            _take(column["reward"], rows[:-1], rollout.reward)
+            _take(column["valid"], rows[:-1], rollout.valid)
+            np.multiply(column["discount"][rows[:-1]], self._gamma, out=rollout.discount)
+            for to, saved in zip(tree_leaves(rollout.memory), tree_leaves(self._memory)):
+                _take(saved, sample.rows // len(self._parts[0].reward), to)
+        else:
+            rows = np.stack([sample.rows, store.later(sample.rows, column["span"].take(sample.rows))])
+            _take(column["n_reward"], rows[:1], rollout.reward)
+            _take(column["n_discount"], rows[:1], rollout.discount)
+            rollout.valid[:] = 1.0
+        tree_map(lambda to, kept: self._gather(kept, rows, to), rollout.observation, column["observation"])
+        tree_map(lambda to, kept: _take(kept, rows[:-1], to), rollout.action, column["action"])
+        _take(column["version"], rows[:-1], rollout.version)
+        rollout.stream[:], rollout.step[:] = store.origin(sample.rows)
+        self._weights[slot][:] = importance_weights(sample, self._beta()) if self._config.selector == "prioritized" else 1.0
+        self._keys[slot] = sample.keys
+        self._batches += 1
+        return Taken(slot, Batch(rollout, self._weights[slot], sample.keys))
+
+    def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
+        """The update that read this batch is ready; its new priorities, [B] by column, go to the items."""
+        keys = self._keys.pop(slot)
+        self._free_slots.append(slot)
+        if priorities is not None and self._config.selector == "prioritized":
+            self.table.update(keys, np.asarray(priorities))
+
+    def _gather(self, kept: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
+        """rows [R, B] of a column -> to [R, B, ...]; stacks are rebuilt from single frames, zero before an episode."""
+        if to.ndim == rows.ndim + kept.ndim - 1:
+            _take(kept, rows, to)
+            return
+        back = np.arange(self._config.stack - 1, -1, -1)
+        age = self.store.columns["age"][rows]
+        missing = age[..., None] < back
+        steps = np.minimum(back, age[..., None])
+        _take(kept, self.store.earlier(np.broadcast_to(rows[..., None], steps.shape), steps), to)
+        to[missing] = 0
+
+    def _beta(self) -> float:
+        beta, over = self._config.beta, self._spec.anneal_batches
+        return beta if over is None else beta + (1.0 - beta) * min(1.0, self._batches / over)
+
+    # -------------------------------------------------------------------------------------------- telling
+
+    @property
+    def num_full(self) -> int:
+        return 0  # nothing has to be learned from before a snapshot
+
+    @property
+    def num_claimed(self) -> int:
+        return len(self._claimed)
+
+    def waiting(self) -> str | None:
+        """Why the learner waits, or the collectors; None where both may go on."""
+        return self.table.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)
+
+    def metrics(self) -> dict[str, float]:
+        return {f"replay/{name}": value for name, value in self.table.metrics().items()}
+
+    def snapshot(self) -> PyTree:
+        """Everything, copied; only the limiter's word on what was done where the store is too large to be saved."""
+        assert not self._claimed and not self._keys, "nothing may be in flight at a snapshot"
+        if self.store.used_bytes > self._config.save_megabytes << 20:
+            return {"batches": self._batches, "store": None}
+        known = {name: getattr(self, name).copy() for name in ("_recent", "_age", "_first", "_blind")}
+        saved = {"batches": self._batches, "store": self.store.snapshot(), "table": self.table.snapshot(), "lanes": known}
+        return saved | {"memory": [leaf.copy() for leaf in tree_leaves(self._memory)]}
+
+    def restore(self, snapshot: PyTree) -> None:
+        self._batches = int(snapshot["batches"])
+        if snapshot["store"] is None:
+            return
+        self.store.restore(snapshot["store"])
+        self.table.restore(snapshot["table"])
+        for name, value in snapshot["lanes"].items():
+            getattr(self, name)[:] = value
+        for leaf, saved in zip(tree_leaves(self._memory), snapshot["memory"]):
+            leaf[:] = saved
+
+
+def _take(column: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
+    """column [N, ...] at rows -> to, whose first axes are those of rows. `clip` writes straight into it."""
+    column.take(rows.reshape(-1), axis=0, out=to.reshape(-1, *column.shape[1:]), mode="clip")

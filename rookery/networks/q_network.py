@@ -1,0 +1,143 @@
+"""The network of value-based algorithms: encoder -> core -> one value, or a distribution of returns, for each action.
+
+    network = q_network(spec, config=NetworkConfig(), dueling=True)
+    values, memory = network.step(params, observation, network.memory(B))
+
+Dueling (Wang et al. 2016): a stream for the state and one for the actions, each with a hidden layer as wide as the
+features, joined as V + A − mean A. Noisy (Fortunato et al. 2018): factorised noise in the layers after the encoder, drawn
+for each row by itself, so that environments that share a call explore apart (the paper draws once for a whole batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+
+from rookery.networks import encoders
+from rookery.networks.config import NetworkConfig
+from rookery.networks.cores import Core, initial_memory
+from rookery.networks.network import ILLEGAL, Torso, as_pair, check_features, orthogonal
+from rookery.types import Array, PyTree, Spec
+
+HIDDEN_GAIN, OUTPUT_GAIN = 2.0**0.5, 0.01  # a new network values every action about 0
+
+
+class Values(NamedTuple):
+    q: Array  # [..., A] expected returns; illegal actions -1e9
+    logits: Array  # [..., A, K] of the distribution over the support; K = 1 and q itself without one
+
+
+class Noise(NamedTuple):
+    key: Array
+    strength: Array  # [...] for each row; 0: the mean of the weights
+
+
+class QNetwork(NamedTuple):
+    """A tuple of pure functions. noise: None where the network is not noisy, or for the mean of its weights."""
+
+    init: Callable[[Array], PyTree]
+    memory: Callable[[int], PyTree]
+    step: Callable[[PyTree, PyTree, PyTree, Noise | None], tuple[Values, PyTree]]
+    #   (params, observation [B, ...], memory [B, ...], noise [B]) -> Values [B, ...], memory
+    unroll: Callable[[PyTree, PyTree, PyTree, Array, Noise | None], tuple[Values, PyTree]]
+    #   (params, observation [T, B, ...], memory, first [T, B], noise [T, B]) -> Values [T, B, ...], memory after the last row
+
+
+def q_network(
+    spec: Spec,
+    config: NetworkConfig,
+    *,
+    atoms: Array | None = None,
+    dueling: bool = False,
+    noisy: bool = False,
+    noise_scale: float = 0.5,
+    torso: Torso | None = None,
+) -> QNetwork:
+    """atoms: [K] the support of a distribution of returns; None: only their mean. torso: the user's own encoder."""
+    if not isinstance(spec.action, gymnasium.spaces.Discrete):
+        raise ValueError(
+            f"value-based algorithms choose among countable actions, and {spec.id or 'this environment'} takes {spec.action}: "
+            "use ppo, impala or another policy-gradient system"
+        )
+    A, K = int(spec.action.n), 1 if atoms is None else len(atoms)
+    encode = torso or as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
+    core = None if config.core == "none" else Core(config.core, config.core_size)
+
+    def memory(B: int) -> PyTree:
+        return initial_memory(config.core, config.core_size, B)
+
+    def init(key: Array) -> PyTree:
+        own_key, torso_key = jax.random.split(key)
+        observation = encoders.zeros(spec.observation)
+        params = {"encoder": encode[0](torso_key, observation)}
+        features = jax.eval_shape(encode[1], params["encoder"], observation)
+        check_features(features)
+        size = features.shape[-1]
+        if core is not None:
+            params["core"] = core.init(key, jnp.zeros((1, 1, size)), memory(1), jnp.zeros((1, 1)))["params"]
+            size = config.core_size
+        heads = {"action": _stack(size, A * K, dueling), "state": _stack(size, K, True)} if dueling else {}
+        params["heads"] = heads or {"action": _stack(size, A * K, False)}
+        ours = {name: part for name, part in params.items() if torso is None or name != "encoder"}
+        params |= orthogonal(own_key, ours)
+        if noisy:  # beside the weights, which are orthogonal; noise is the same for all of a layer
+            params["heads"] = {name: [_with_noise(p, noise_scale) for p in head] for name, head in params["heads"].items()}
+        return params
+
+    def unroll(params: PyTree, observation: PyTree, memory: PyTree, first: Array, noise: Noise | None) -> tuple[Values, PyTree]:
+        T, B = first.shape
+        folded = jax.tree.map(lambda x: x.reshape(T * B, *x.shape[2:]), observation)
+        x = encode[1](params["encoder"], folded)
+        if core is not None:
+            rows, memory = core.apply({"params": params["core"]}, x.reshape(T, B, -1), memory, first)
+            x = rows.reshape(T * B, -1)
+        heads, rows_noise = params["heads"], None
+        if noise is not None:
+            rows_noise = noise._replace(strength=noise.strength.reshape(T * B, 1))
+        logits = _apply(heads["action"], x, rows_noise, 0).reshape(T * B, A, K)
+        if dueling:
+            state = _apply(heads["state"], x, rows_noise, 16).reshape(T * B, 1, K)
+            logits = state + logits - logits.mean(1, keepdims=True)
+        q = logits[..., 0] if atoms is None else jnp.sum(jax.nn.softmax(logits) * atoms.reshape(1, 1, -1), -1)
+        mask = encoders.split_mask(folded)
+        if mask is not None:
+            q = jnp.where(mask, q, ILLEGAL)
+        return jax.tree.map(lambda x: x.reshape(T, B, *x.shape[1:]), Values(q, logits)), memory
+
+    def step(params: PyTree, observation: PyTree, memory: PyTree, noise: Noise | None) -> tuple[Values, PyTree]:
+        row = jax.tree.map(lambda x: x[None], observation)
+        first = jnp.zeros((1, jax.tree.leaves(observation)[0].shape[0]))
+        values, memory = unroll(params, row, memory, first, noise)
+        return jax.tree.map(lambda x: x[0], values), memory
+
+    return QNetwork(init, memory, step, unroll)
+
+
+def _stack(size: int, out: int, hidden: bool) -> list[PyTree]:
+    """The layers of a head, kernels full of their gain (see `orthogonal`)."""
+    layer = lambda p, q, gain: {"kernel": jnp.full((p, q), gain), "bias": jnp.zeros(q)}
+    return [layer(size, size, HIDDEN_GAIN), layer(size, out, OUTPUT_GAIN)] if hidden else [layer(size, out, OUTPUT_GAIN)]
+
+
+def _with_noise(layer: PyTree, scale: float) -> PyTree:
+    p, q = layer["kernel"].shape
+    sigma = scale / p**0.5
+    return layer | {"noise_kernel": jnp.full((p, q), sigma), "noise_bias": jnp.full((q,), sigma)}
+
+
+def _apply(layers: list[PyTree], x: Array, noise: Noise | None, salt: int) -> Array:
+    for index, layer in enumerate(layers):
+        x = jax.nn.relu(x) if index else x
+        y = x @ layer["kernel"] + layer["bias"][None]
+        if noise is not None and "noise_kernel" in layer:
+            size = layer["kernel"].shape[0]
+            both = jax.random.normal(jax.random.fold_in(noise.key, salt + index), (x.shape[0], sum(layer["kernel"].shape)))
+            both = jnp.sign(both) * jnp.sqrt(jnp.abs(both))
+            noise_in, noise_out = both[:, :size], both[:, size:]
+            y = y + noise.strength * noise_out * ((x * noise_in) @ layer["noise_kernel"] + layer["noise_bias"][None])
+        x = y
+    return x

@@ -1,0 +1,60 @@
+"""What value-based algorithms are made of: the choice of an action, distributions of returns, the scale of values."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def huber(x: Array, delta: float = 1.0) -> Array:
+    """x² / 2 near 0 and delta (|x| − delta / 2) beyond delta: its gradient is the error clipped to ± delta. Any shape."""
+    size = jnp.abs(x)
+    inside = jnp.minimum(size, delta)
+    return inside * (size - 0.5 * inside)
+
+
+def of_action(values: Array, action: Array) -> Array:
+    """values [..., A, *rest], action [...] integers -> [..., *rest]. Gradients flow to the values that were chosen."""
+    rest = values.ndim - action.ndim - 1
+    index = action.reshape(action.shape + (1,) * (1 + rest))
+    return jnp.take_along_axis(values, index, action.ndim).squeeze(action.ndim)
+
+
+def epsilon_greedy(key: Array, q: Array, *, epsilon: Array, legal: Array | None = None) -> Array:
+    """The best action, or with probability epsilon any legal one. q [B, A], epsilon [B], legal [B, A] bool -> [B] int32."""
+    coin, choice = jax.random.split(key)
+    draws = jax.random.uniform(choice, q.shape)
+    random = jnp.argmax(draws if legal is None else jnp.where(legal, draws, -1.0), -1)
+    explores = jax.random.uniform(coin, epsilon.shape) < epsilon
+    return jnp.where(explores, random, jnp.argmax(q, -1)).astype(jnp.int32)
+
+
+def support(low: float, high: float, num_atoms: int) -> Array:
+    """[K] equally spaced returns."""
+    return jnp.linspace(low, high, num_atoms)
+
+
+def categorical_projection(returns: Array, probabilities: Array, atoms: Array) -> Array:
+    """A distribution over `returns` as one over the equally spaced `atoms` (Bellemare et al. 2017, C51).
+
+    returns, probabilities [..., J], atoms [K] -> [..., K]. What lies between two atoms is shared by its distance to them;
+    what lies beyond the ends goes to the ends. m_i = Σ_j p_j max(0, 1 − |clip(returns_j) − z_i| / Δz) has no special case
+    for a return that meets an atom exactly. No gradient flows through it.
+    """
+    spacing = (atoms[-1] - atoms[0]) / (atoms.shape[0] - 1)
+    clipped = jnp.clip(returns, atoms[0], atoms[-1])[..., None, :]  # [..., 1, J]
+    places = atoms.reshape((1,) * (returns.ndim - 1) + (-1, 1))  # [..., K, 1]
+    shares = jnp.clip(1.0 - jnp.abs(clipped - places) / spacing, 0.0, 1.0)
+    return jax.lax.stop_gradient(jnp.sum(shares * probabilities[..., None, :], -1))
+
+
+def squeeze_value(x: Array, epsilon: float = 1e-3) -> Array:
+    """h(x) = sign(x) (√(|x| + 1) − 1) + epsilon x (Pohlen et al. 2018): large returns without clipping rewards."""
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + epsilon * x
+
+
+def unsqueeze_value(x: Array, epsilon: float = 1e-3) -> Array:
+    """The inverse of `squeeze_value`."""
+    root = (jnp.sqrt(1.0 + 4.0 * epsilon * (jnp.abs(x) + 1.0 + epsilon)) - 1.0) / (2.0 * epsilon)
+    return jnp.sign(x) * (jnp.square(root) - 1.0)

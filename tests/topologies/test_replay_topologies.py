@@ -1,0 +1,162 @@
+"""Replay systems: Sync resumes exactly, table included; ActorLearner keeps its ratio and drains without learning on."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from engine_fakes import checkpointed
+
+from rookery import Trainer, envs
+from rookery.algorithms.dqn import DQN
+from rookery.data.config import ReplayConfig
+from rookery.networks import NetworkConfig
+from rookery.runtime.local import LocalRuntime
+from rookery.topologies.actor_learner import ActorLearner
+from rookery.topologies.job import Job, Progress
+from rookery.topologies.sync import Sync
+
+SMALL = NetworkConfig(hidden=(4,))
+UNIFORM = ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0)
+PRIORITIZED = ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0, selector="prioritized")
+CASES = {
+    "dqn": DQN(rollout_length=3, batch_size=8, gradient_steps=2, network=SMALL, replay=UNIFORM, epsilon_steps=100),
+    "rainbow": DQN(
+        rollout_length=5, batch_size=8, n_step=3, double=True, dueling=True, noisy=True, num_atoms=5, network=SMALL,
+        replay=PRIORITIZED,
+    ),
+}  # fmt: skip
+APEX = DQN(  # the learner may run far ahead: a drain that learned on would be seen
+    rollout_length=5, batch_size=16, n_step=3, exploration="ladder", epsilon=0.4, network=SMALL,
+    replay=dataclasses.replace(PRIORITIZED, error_buffer=3000.0),
+)  # fmt: skip
+ENV, UPDATES, SAVED = "CartPole-v1", 120, 61
+
+
+@cache
+def agent_of(algorithm: DQN) -> Any:
+    return algorithm.build(envs.spec_of(ENV), num_updates=UPDATES)
+
+
+def drive(topology: Any, algorithm: DQN, *, seed: int = 0, snapshot: Any = None) -> Any:
+    make = lambda num_envs, groups: envs.make(ENV, num_envs, groups=groups)
+    return topology.drive(Job(agent_of(algorithm), envs.spec_of(ENV), make, LocalRuntime(), seed), snapshot)
+
+
+def digest(params: Any) -> str:
+    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))).hexdigest()
+
+
+def run(name: str, *, seed: int = 0, save_at: int | None = None, snapshot: Any = None) -> tuple[dict[int, Any], Any]:
+    """What each update left behind."""
+    driver = drive(Sync(num_envs=4, collectors=2), CASES[name], seed=seed, snapshot=snapshot)
+    steps: dict[int, Any] = {}
+    saved = None
+    for progress in driver:
+        if progress.snapshot is None or progress.updates in steps:
+            continue
+        if progress.updates:
+            steps[progress.updates] = (digest(progress.params), progress.env_steps, tuple(sorted(progress.report.items())))
+        if progress.updates == save_at:
+            saved = checkpointed(progress.snapshot())
+        if progress.updates == UPDATES:
+            break
+    driver.close()
+    return steps, saved
+
+
+@cache
+def uninterrupted(name: str) -> tuple[dict[int, Any], Any]:
+    return run(name, save_at=SAVED)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_runs_of_a_seed_are_the_same_bit_for_bit_and_another_seed_is_not(name: str) -> None:
+    one, _ = uninterrupted(name)
+    two, _ = run(name)
+    assert one == two and len(one) == UPDATES and len({step[0] for step in one.values()}) == UPDATES
+    other, _ = run(name, seed=1)
+    assert {step[0] for step in other.values()}.isdisjoint(step[0] for step in one.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_that_is_restored_with_its_table_goes_on_as_the_one_that_was_saved(name: str) -> None:
+    whole, saved = uninterrupted(name)
+    assert len(saved["queue"]["table"]["items"]["_row"]) == 200
+    rest, _ = run(name, snapshot=saved)
+    tables = ("replay/reuse", "replay/age")  # means since the last report, which a restored table does not have
+    plain = lambda step: (*step[:2], tuple(item for item in step[2] if item[0] not in tables))
+    assert {u: plain(s) for u, s in rest.items()} == {u: plain(s) for u, s in whole.items() if u >= min(rest)}
+    assert min(rest) <= SAVED + 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_table_is_learned_from_at_its_ratio(name: str) -> None:
+    steps, _ = uninterrupted(name)
+    algorithm = CASES[name]
+    report = dict(steps[UPDATES][2])
+    samples = UPDATES * algorithm.samples_per_update
+    assert report["replay/samples"] == samples and report["replay/size"] <= 200
+    owed = algorithm.replay.samples_per_insert * (report["replay/inserts"] - algorithm.replay.min_size)
+    assert abs(samples - owed) <= 4.0 * 4 * algorithm.rollout_length + 2 * algorithm.samples_per_update
+    assert report["replay/inserts"] > 200, "old items went"
+
+
+def test_a_trainer_restored_from_disk_goes_on_bit_for_bit(tmp_path: Any) -> None:
+    options = dict(
+        env=ENV, num_envs=4, rollout_length=4, batch_size=8, gradient_steps=2, network={"hidden": (4,)}, total_steps=10**5,
+        replay={"capacity": 200, "min_size": 20, "selector": "prioritized"}, runs=str(tmp_path), eval_episodes=0,
+        checkpoint_every=10**6,
+    )  # fmt: skip
+    with Trainer("dqn", **options, run="one") as one:
+        follow(one, 50)
+        path = one.save()
+        rest = follow(one, 90)
+    with Trainer("dqn", **options, run="two") as two:
+        two.restore(path)
+        assert follow(two, 90) == rest and len(rest) > 30
+
+
+def follow(trainer: Trainer, updates: int) -> list[tuple[int, str]]:
+    seen: dict[int, str] = {}
+    while not seen or max(seen) < updates:
+        progress = trainer.advance()
+        seen[progress.updates] = digest(progress.params)
+    return [(update, seen[update]) for update in sorted(seen) if update > 51]
+
+
+def last(driver: Any, updates: int) -> Progress:
+    for progress in driver:
+        if progress.updates >= updates:
+            return progress
+    raise AssertionError("the driver ended")
+
+
+def test_actor_learner_with_a_replay_learns_reports_its_edges_and_goes_on_after_a_snapshot() -> None:
+    topology = ActorLearner(num_envs=4, collectors=2, groups=1, prefetch=1)
+    driver = drive(topology, APEX)
+    progress = last(driver, 40)
+    edges = {edge.name for edge in topology.graph(agent_of(APEX), envs.spec_of(ENV)).edges}
+    assert {*progress.items} == edges == {"rollouts", "batches", "parameters", "priorities"}
+    assert progress.report["replay/size"] > 40
+    saved = checkpointed(progress.snapshot())
+    updates, steps = int(saved["meters"]["updates"]), int(saved["meters"]["env_steps"])
+    assert updates <= progress.updates + 3, "a drain finishes what was begun and samples nothing more"
+    driver.close()
+    inserts = int(saved["queue"]["table"]["limiter"]["inserts"])
+    assert 0.8 * steps < inserts <= steps
+    driver = drive(topology, APEX, snapshot=saved)
+    progress = last(driver, updates + 20)
+    assert progress.report["replay/inserts"] > inserts
+    driver.close()
+
+
+def test_the_graph_says_what_the_replay_takes() -> None:
+    facts = Sync(num_envs=4).graph(agent_of(CASES["rainbow"]), envs.spec_of(ENV)).facts
+    assert facts["replay"].startswith("200 steps in") and "prioritized" in facts["replay"]
+    assert facts["policy lag"] == "as old as the replay"
