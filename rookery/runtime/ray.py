@@ -11,6 +11,7 @@ it was raised, with the worker's traceback as a note; everything that means "gon
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ipaddress
 import logging
@@ -47,9 +48,14 @@ ONE_THREAD = {"NPROC": "1", "JAX_PLATFORMS": "cpu"}  # XLA on one core each; the
 PREFIX = "rookery-ray-"
 ROOT = Path("/tmp")  # Ray's sockets lie below, and the path of a socket has 107 characters: TMPDIR may be too long
 CLOSE_SECONDS = 5.0
+PULSE_SECONDS, LOST_SECONDS = 2.0, 15.0  # the head is asked this often, and given up when it is silent for so long
 _STOP = object()
 _logger = logging.getLogger(__name__)
 _TOKEN = secrets.token_hex(32)  # of every Ray that this process starts: Ray reads it once and keeps it
+
+
+class ClusterLost(WorkerLost):
+    """The head of the cluster is gone, and nothing can be started or ended without it."""
 
 
 class InsecureCluster(UserWarning):
@@ -177,7 +183,7 @@ class RayRuntime:
         self._expected = versions()
         self._handles: list[RayHandle] = []
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._closed = False
+        self._closed, self._pulse = False, time.monotonic()
         self._own: Path | None = None  # the directory of a Ray that this run starts
         self._joined = False
         if not ray.is_initialized():
@@ -192,8 +198,8 @@ class RayRuntime:
         except BaseException:
             self.close()
             raise
-        self._fetcher = threading.Thread(target=self._fetch, name="ray-fetcher", daemon=True)
-        self._fetcher.start()
+        for target, name in ((self._fetch, "ray-fetcher"), (self._feel, "ray-pulse")):
+            threading.Thread(target=target, name=name, daemon=True).start()
 
     # -------------------------------------------------------------------------------------------- as any runtime
 
@@ -217,6 +223,11 @@ class RayRuntime:
         return Shared(value)
 
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]:
+        if (silent := time.monotonic() - self._pulse) > LOST_SECONDS:
+            raise ClusterLost(
+                f"the head of the Ray cluster has not answered for {silent:.0f} s. Resume the run from its last checkpoint; "
+                "with --address, on a cluster that is alive."
+            )
         return self.near.wait(futures, timeout)
 
     def room(self, role: str, live: int) -> int:
@@ -230,7 +241,8 @@ class RayRuntime:
             return
         self._closed = True
         self.near.close()
-        if ray.is_initialized():
+        lost = time.monotonic() - self._pulse > LOST_SECONDS
+        if ray.is_initialized() and not lost:
             closing = [handle.actor.call.remote("close") for handle in self._handles if handle.ready.done()]
             if closing:
                 ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
@@ -238,7 +250,7 @@ class RayRuntime:
                 handle.kill()
         self._inbox.put(_STOP)
         if self._own is not None or self._joined:
-            ray.shutdown()
+            (_leave if lost else ray.shutdown)()
         if self._own is not None:
             _remove(self._own)
 
@@ -251,6 +263,14 @@ class RayRuntime:
         last = said if rollout is None else rollout
         last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, said, out)))
         return future
+
+    def _feel(self) -> None:
+        """Asks the head for a sign of life. Ray itself would end this process, unsaid, after a minute without one."""
+        while not self._closed:
+            with contextlib.suppress(Exception):
+                ray.available_resources()
+                self._pulse = time.monotonic()
+            time.sleep(PULSE_SECONDS)
 
     def later(self, function: Callable[[], None]) -> None:
         """Ray's own threads call back; they must not wait for Ray."""
@@ -380,6 +400,15 @@ def _join(address: str) -> None:
             InsecureCluster,
             stacklevel=4,
         )
+
+
+def _leave() -> None:
+    """ray.shutdown without its head: it may wait for it for ever, and so may what Ray does at exit."""
+    ending = threading.Thread(target=ray.shutdown, daemon=True)
+    ending.start()
+    ending.join(CLOSE_SECONDS)
+    if ending.is_alive():
+        atexit.unregister(ray.shutdown)
 
 
 def _into_the_log() -> None:

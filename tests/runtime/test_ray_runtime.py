@@ -194,6 +194,20 @@ def test_a_role_without_resources_lives_in_this_process(runtime: RayRuntime) -> 
     assert runtime.spawn(Worker, name="learner", role="learner").call("settings").result(5)["pid"] == DRIVER
 
 
+def test_a_head_that_is_silent_for_too_long_ends_the_run_with_7(runtime: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runtime.wait([], 0.0) == ([], [])
+    before = runtime._pulse
+    deadline = time.monotonic() + 10
+    while runtime._pulse == before:
+        assert time.monotonic() < deadline, "nobody asks for a sign of life"
+        time.sleep(0.05)
+    monkeypatch.setattr(ray_runtime, "LOST_SECONDS", -1.0)
+    with pytest.raises(ray_runtime.ClusterLost, match="Resume the run") as error:
+        runtime.wait([], 0.0)
+    assert error.value.exit_code == 7
+    monkeypatch.undo()
+
+
 # --------------------------------------------------------------------------------------------------------- refusals
 
 
