@@ -59,6 +59,8 @@ SYSTEMS: dict[str, System] = {
                 "target_period": 2_500, "replay": {"selector": "prioritized", "samples_per_insert": 4.0, "capacity": 200_000},
             },
         ),
+        System("r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "recurrent Q-learning from sequences",
+               "Kapturowski et al. 2019", {"num_envs": 16}),
         System(
             "rainbow", "dqn:DQN", "sync:Sync", "DQN with all that was added to it", "Hessel et al. 2018",
             {
@@ -123,6 +125,10 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("dqn", "rainbow", "apex-dqn"), "ALE/*", {
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
         "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
+    }),
+    Preset(("r2d2",), "ALE/*", {
+        "groups": 2, "network": {"encoder": "nature", "core": "lstm", "core_size": 512}, "replay": {"stack": 4},
+        "total_steps": 10_000_000,
     }),
     Preset(("impala",), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
     Preset(("appo",), "ALE/*", {**ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000}),

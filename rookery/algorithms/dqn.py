@@ -74,6 +74,10 @@ class DQN:
         return self.batch_size * self.gradient_steps
 
     @property
+    def steps_per_update(self) -> float:
+        return self.samples_per_update / self.replay.samples_per_insert
+
+    @property
     def warm_up_steps(self) -> int:
         return self.replay.min_size
 

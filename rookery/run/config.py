@@ -111,8 +111,8 @@ class Config:
 
     @property
     def steps_per_update(self) -> float:
-        if (replay := getattr(self.algorithm, "replay", None)) is not None:
-            return self.algorithm.samples_per_update / replay.samples_per_insert
+        if (steps := getattr(self.algorithm, "steps_per_update", None)) is not None:  # it learns from a replay
+            return steps
         collectors = span(self.topology.collectors)[1]
         rollouts = getattr(self.topology, "rollouts_per_batch", collectors)
         return self.topology.num_envs // collectors * rollouts * self.algorithm.rollout_length

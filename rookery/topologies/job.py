@@ -261,11 +261,14 @@ def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs:
     if (table := agent.needs.table) is None:
         return {}
     nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
-    ratio, batch = table.config.samples_per_insert, table.batch_size
+    ratio, batch, steps = table.config.samples_per_insert, table.batch_size, 1
+    if table.sequence_length:
+        steps = agent.needs.rollout_length  # a sequence starts with every rollout
     kept = f"{table.config.capacity:,} steps in {nbytes / 1e6:,.0f} MB, {table.config.selector}"
     return {
         "replay": kept,
-        "samples per insert": f"{ratio:g}: an update of {batch:,} every {batch / ratio:,.1f} items",
+        "steps per update": f"{batch * steps / ratio:,.1f}",
+        "samples per insert": f"{ratio:g}",
         "policy lag": "as old as the replay",
     }
 

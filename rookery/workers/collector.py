@@ -96,7 +96,7 @@ class Collector:
         rollout = arrays.allocate(self._specs) if out is None else out
         played = self._env_steps * self._num_envs // len(self._steps)  # by all collectors, if they play alike
         explore = self._agent.explore(self._env_index, self._num_envs, played)
-        self._begin(rollout, version)
+        rollout.version[:], rollout.stream[:], rollout.step[:] = version, self._streams, self._steps
         parts = [arrays.columns(rollout, columns) for columns in self._pool.groups]
         rows = [_Rows(part) for part in parts]
         explores = [jax.tree.map(lambda x, c=columns: x[c], explore) for columns in self._pool.groups]
@@ -122,14 +122,7 @@ class Collector:
         for failure in mended:  # their streams end with this rollout
             self._streams[list(failure.env_ids)] += 1
             self._steps[list(failure.env_ids)] = 0
-        return Collected(
-            self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended=mended, priorities=priorities
-        )
-
-    def _begin(self, rollout: Rollout, version: int) -> None:
-        rollout.version[:] = version
-        rollout.stream[:] = self._streams
-        rollout.step[:] = self._steps
+        return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended, priorities)
 
     def _decide(self, group: int, rows: _Rows, t: int, params: PyTree, explore: PyTree) -> None:
         """Acts on what the group shows now, remembers the decision in row t, and lets the group step."""

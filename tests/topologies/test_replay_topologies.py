@@ -159,4 +159,5 @@ def test_actor_learner_with_a_replay_learns_reports_its_edges_and_goes_on_after_
 def test_the_graph_says_what_the_replay_takes() -> None:
     facts = Sync(num_envs=4).graph(agent_of(CASES["rainbow"]), envs.spec_of(ENV)).facts
     assert facts["replay"].startswith("200 steps in") and "prioritized" in facts["replay"]
+    assert facts["steps per update"] == "2.0" and facts["samples per insert"] == "4"
     assert facts["policy lag"] == "as old as the replay"

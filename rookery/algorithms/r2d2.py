@@ -1,0 +1,164 @@
+"""R2D2: recurrent Q-learning from replayed sequences (Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
+
+A sequence is stored with the memory that its first row was decided with. The learner unrolls it first over `burn_in` rows,
+without gradients, so that the memory becomes that of its own parameters, and learns from the rows after them: n-step double
+Q-learning on values that are squeezed instead of clipped rewards. A sequence's priority is eta · max + (1 − eta) · mean of its
+errors.
+
+Differs from the paper: sequences may cross episodes (the memory is reset inside them, and rows that lead from one to the next
+count for nothing), so none is padded; the burn-in comes before the `sequence_length` rows that are learned from; importance
+weights are used, as in the released settings; the loss is a mean over rows; collectors compute first priorities from the
+values that they acted on, in windows that end with their rollout, whose last row has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rookery import ops, spaces
+from rookery.algorithms import optimizers
+from rookery.algorithms.actor_critic import first_rows
+from rookery.data import columns
+from rookery.data.config import ReplayConfig, TableSpec
+from rookery.networks import NetworkConfig, encoders
+from rookery.networks.network import Torso
+from rookery.networks.q_network import QNetwork, q_network
+from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
+
+PRIORITY_FLOOR = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class R2D2:
+    """Recurrent Q-learning from prioritized sequences with stored memory and burn-in."""
+
+    rollout_length: int = 40
+    """Steps between the starts of sequences; they overlap by the rest."""
+    burn_in: int = 40
+    """Rows that only bring the memory up to date."""
+    sequence_length: int = 80
+    """Rows after them that are learned from; with the burn-in, a multiple of the rollout length."""
+    discount: float = 0.997
+    n_step: int = 5
+    dueling: bool = True
+    batch_size: int = 64
+    """Sequences per update."""
+    target_period: int = 2_500
+    learning_rate: float = 1e-4
+    adam_epsilon: float = 1e-3
+    max_gradient_norm: float = 40.0
+    epsilon: float = 0.4
+    """Of the first environment; the others have powers of it, as in Ape-X."""
+    eta: float = 0.9
+    network: NetworkConfig = field(default_factory=lambda: NetworkConfig(core="lstm"))
+    replay: ReplayConfig = field(
+        default_factory=lambda: ReplayConfig(
+            selector="prioritized", exponent=0.9, beta=0.6, min_size=500, samples_per_insert=4.0, capacity=200_000
+        )
+    )
+    """min_size and samples_per_insert count sequences, capacity counts steps."""
+
+    @property
+    def steps_per_update(self) -> float:
+        return self.batch_size * self.rollout_length / self.replay.samples_per_insert
+
+    @property
+    def warm_up_steps(self) -> int:
+        return self.replay.min_size * self.rollout_length
+
+    def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        if self.network.core == "none":
+            raise ValueError("R2D2 is a DQN with a memory: use --network.core lstm or gru, or the system apex-dqn")
+        network = q_network(spaces.with_previous(spec), self.network, dueling=self.dueling, torso=torso)
+        optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
+
+        def init(key: Array) -> TrainState:
+            params = {"network": network.init(key)}
+            slow = jax.tree.map(jnp.copy, params["network"])
+            return TrainState(params, slow, optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
+
+        def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
+            values, memory = network.step(params["network"], observation, memory, None)
+            legal = encoders.split_mask(observation)
+            action = ops.epsilon_greedy(key, values.q, epsilon=explore["epsilon"], legal=legal)
+            return Decision(action, memory, {"q": ops.of_action(values.q, action), "value": values.q.max(-1)})
+
+        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+            powers = 1.0 + 7.0 * np.asarray(env_index) / max(1, num_envs - 1)
+            return {"epsilon": (self.epsilon**powers).astype(np.float32)}
+
+        def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
+            tree, (report, priorities) = jax.grad(loss, has_aux=True)(
+                params["network"], slow, batch, network=network, config=self
+            )
+            tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
+            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities)
+
+        def apply(state: TrainState, gradients: Gradients) -> TrainState:
+            change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
+            newest, updates = optax.apply_updates(state.params["network"], change), state.updates + 1
+            now = updates % self.target_period == 0
+            slow = jax.tree.map(lambda new, old: jnp.where(now, new, old), newest, state.slow)
+            return TrainState({"network": newest}, slow, optimizer_state, updates)
+
+        def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
+            found = gradients(state.params, state.slow, batch, key)
+            return Learned(apply(state, found), found.report, found.priorities)
+
+        def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
+            return rollout, first_priorities(rollout, self)
+
+        table = TableSpec(
+            self.replay, self.batch_size, sequence_length=self.burn_in + self.sequence_length, burn_in=self.burn_in,
+            eta=self.eta,
+        )  # fmt: skip
+        needs = Needs(
+            self.rollout_length, self.discount, replay=True, previous=True, sequence_period=self.rollout_length, table=table
+        )
+        return Agent(
+            init=init, memory=network.memory, act=act, explore=explore, learn=learn, needs=needs,
+            gradients=gradients, apply=apply, process=process,
+        )  # fmt: skip
+
+
+def loss(newest: PyTree, slow: PyTree, batch: Batch, *, network: QNetwork, config: R2D2) -> tuple[Array, tuple[Report, Array]]:
+    """Weighted mean over the rows after the burn-in, the report, and new priorities [B]. Gradients flow to `newest` alone."""
+    rollout, n = batch.rollout, config.burn_in
+    first = first_rows(rollout.valid)  # [T + 1, B]
+    begin, rest = (jax.tree.map(lambda x, s=s: x[s], rollout.observation) for s in (slice(0, n), slice(n, None)))
+
+    def values_of(params: PyTree) -> Array:
+        """q [L + 1, B, A] after the burn-in."""
+        memory = rollout.memory
+        if n:
+            memory = jax.lax.stop_gradient(network.unroll(params, begin, memory, first[:n], None)[1])
+        return network.unroll(params, rest, memory, first[n:], None)[0].q
+
+    reward, discount, valid, action = (x[n:] for x in (rollout.reward, rollout.discount, rollout.valid, rollout.action))
+    q, q_slow = values_of(newest), values_of(slow)
+    value_next = ops.unsqueeze_value(ops.of_action(q_slow[1:], jnp.argmax(q[1:], -1)))
+    returns = ops.n_step_return(value_next=value_next, reward=reward, discount=discount, valid=valid, n=config.n_step)
+    chosen = ops.of_action(q[:-1], action)
+    error = valid * (jax.lax.stop_gradient(ops.squeeze_value(returns)) - chosen)  # [L, B]
+    each = 0.5 * jnp.square(error)
+    priorities = columns.sequence_priority(error, valid, config.eta) + PRIORITY_FLOOR
+    report = {"loss/q": ops.masked_mean(each, valid), "q": ops.masked_mean(chosen, valid), "priority": priorities.mean()}
+    return ops.masked_mean(each * batch.weight[None], valid), (report, jax.lax.stop_gradient(priorities))
+
+
+def first_priorities(rollout: Rollout, config: R2D2) -> np.ndarray:
+    """[T, B] errors by the values that were acted on; the last row's value is the last that is known."""
+    length = len(rollout.reward) - 1
+    total, discount, span = columns.n_step(
+        reward=rollout.reward[:-1], discount=rollout.discount[:-1], valid=rollout.valid[:-1], gamma=config.discount,
+        n=config.n_step, count=length,
+    )  # fmt: skip
+    after = np.take_along_axis(rollout.extras["value"], np.arange(length)[:, None] + span, 0)
+    target = ops.squeeze_value(jnp.asarray(total) + jnp.asarray(discount) * ops.unsqueeze_value(jnp.asarray(after)))
+    error = np.abs(np.asarray(target) - rollout.extras["q"][:-1]) * (rollout.valid[:-1] > 0)
+    return np.concatenate([error, np.zeros_like(error[:1])]).astype(np.float32)
