@@ -48,9 +48,9 @@ class RunOptions:
     runs: str = "runs"
     """The directory that holds the runs."""
     runtime: Literal["local", "ray"] = "local"
-    """local: threads of this process. ray: collectors are Ray actors (pip install 'rookery[ray]')."""
+    """local: threads of this process. ray: collectors are Ray actors."""
     address: str | None = None
-    """Of a Ray cluster to join, with --runtime ray; by default a Ray is started on this machine, and ended with the run."""
+    """Of a Ray cluster to join; else a Ray is started here, and ended with the run."""
     devices: int = 1
     """Of the learner: each takes its share of every batch."""
     collector: Resources = field(default_factory=Resources)
