@@ -48,11 +48,11 @@ class RunOptions:
     runs: str = "runs"
     """The directory that holds the runs."""
     runtime: Literal["local", "ray"] = "local"
-    """local: threads of this process. ray: collectors are Ray actors (pip install 'rookery[ray]')."""
+    """Where collectors live: threads, or Ray actors."""
     address: str | None = None
-    """Of a Ray cluster to join, with --runtime ray; by default a Ray is started on this machine, and ended with the run."""
+    """Of a Ray cluster to join; else one is started here."""
     devices: int = 1
-    """Of the learner: each takes its share of every batch."""
+    """Of the learner; they share each batch."""
     collector: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""

@@ -27,14 +27,14 @@ class RuntimeRefused(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one worker of a role takes of a machine; only runtimes of several processes heed it."""
+    """What each worker of a role takes of a machine (ray only)."""
 
     cpus: float = 1.0
-    """Cores that each is counted with; 0: none."""
+    """Cores."""
     gpus: float = 0.0
-    """Graphics processors of each."""
+    """GPUs."""
     variables: tuple[str, ...] = ()
-    """Names of environment variables of this process that are handed on to it."""
+    """Environment variables handed on to it, by name."""
 
 
 class Handle(Protocol):

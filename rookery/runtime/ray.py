@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import ipaddress
 import logging
 import math
@@ -24,6 +25,7 @@ import signal
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -62,6 +64,29 @@ class InsecureCluster(UserWarning):
     """Whoever reaches this cluster can run code in it."""
 
 
+class Carried(Exception):
+    """What a worker raised, in a form that travels whatever its constructor wants: class, args, state and traceback."""
+
+    def unpacked(self, name: str) -> BaseException:
+        kind, args, state, trace = self.args
+        error = kind.__new__(kind)
+        error.args = args
+        error.__dict__.update(state)
+        error.add_note(f"in {name}, a Ray actor:\n{trace}")
+        return error
+
+
+def _carrying(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def carrying(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception as error:
+            raise Carried(type(error), error.args, vars(error), "".join(traceback.format_exception(error))) from None
+
+    return carrying
+
+
 class Host:
     """The actor: one worker, its calls in their order, and the lane beside them."""
 
@@ -70,15 +95,18 @@ class Host:
         self._buffer: Any = None
         self._heard, self._hearing = 0, threading.Lock()
 
+    @_carrying
     def make(self, check: Callable[[], None], worker: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[str, int]:
         """-> the machine and the process that it lives in."""
         check()
         self._worker = worker(*args, **kwargs)
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
+    @_carrying
     def call(self, method: str, *args: Any) -> Any:
         return _plain(getattr(self._worker, method)(*_owned(args)))
 
+    @_carrying
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
         """What is said of a rollout, and the rollout: two objects, so that whoever passes it on need not touch it.
 
@@ -471,10 +499,11 @@ def _signals_kept() -> Iterator[None]:
 def _translated(error: BaseException, name: str) -> BaseException:
     """What a worker raised, as it raised it; or that it is gone."""
     if isinstance(error, exceptions.RayTaskError):
-        cause = error.cause
-        if isinstance(cause, BaseException):
-            cause.add_note(f"in {name}, a Ray actor:\n{error}")
-            return cause
+        if isinstance(error.cause, Carried):
+            return error.cause.unpacked(name)
+        if isinstance(error.cause, BaseException):
+            error.cause.add_note(f"in {name}, a Ray actor:\n{error}")
+            return error.cause
     if isinstance(error, LOST):
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         words = [line for line in lines if not line.startswith(("class_name", "actor_id", "namespace"))]

@@ -31,6 +31,14 @@ class Said(NamedTuple):
     rollout: Any
 
 
+class Odd(Exception):
+    """Its constructor wants more than its args: pickle cannot bring it back."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+
+
 class Worker:
     """Does as it is told, and remembers."""
 
@@ -56,6 +64,9 @@ class Worker:
 
     def fail(self) -> None:
         raise ZeroDivisionError("in the worker")
+
+    def fail_oddly(self) -> None:
+        raise Odd("with two", 7)
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -108,6 +119,9 @@ def test_calls_run_in_their_order_and_errors_come_out_as_they_were_raised(runtim
     with pytest.raises(ZeroDivisionError, match="in the worker") as error:
         handle.call("fail").result(60)
     assert "in fail" in "".join(error.value.__notes__) and "a Ray actor" in error.value.__notes__[0]
+    with pytest.raises(Odd, match="with two") as odd:
+        handle.call("fail_oddly").result(60)
+    assert odd.value.number == 7
     assert len(handle.call("note", "alive").result(60)) == 51
     broken = runtime.spawn(Worker, True, name="broken", role="worker")
     with pytest.raises(OSError, match="no such environment"):
