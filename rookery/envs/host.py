@@ -49,14 +49,15 @@ class Host:
     def __init__(self, make_env: MakeEnv, ids: Iterable[int], num_envs: int, *, name: str) -> None:
         self.name, self.ids, self._make = name, list(ids), make_env
         self.envs: list[Any] = [None] * num_envs
-        self.incarnation, self.steps = [0] * num_envs, [0] * num_envs
+        self.incarnation = [0] * num_envs
+        self.steps: Any = [0] * num_envs  # within the episode
         self._ended = [True] * num_envs  # the next answer is a first one
         self._reseed: list[int | None] = [None] * num_envs
         self._checked: list[tuple[Any, Any]] = [(None, None)] * num_envs  # spaces known to be right
         self.notes: list[str] = []  # what the user should be told, once each
         self._noted: set[str] = set()
         self._bound_checks = BOUND_CHECKS
-        self.stepping = lambda env: None  # told before each step, so that whoever watches knows which one hangs
+        self.now: Any = [-1]  # in its first place, which one is being stepped: whoever watches knows which one hangs
         for env in self.ids:
             self.envs[env] = make_env()
         first = self.envs[self.ids[0]]
@@ -81,18 +82,30 @@ class Host:
 
     def advance(self, ids: Sequence[int], actions: Iterable[Any], answer: Answer) -> list[Failure]:
         """One step of each, or the reset that is due; `actions`: one per id, ignored where a reset is due."""
-        failures, start, ended = [], answer.start, self._ended
+        failures, start, ended, now = [], answer.start, self._ended, self.now
         rows = slice(ids[0] - start, ids[-1] + 1 - start)
         if len(ids) != rows.stop - rows.start:
             rows = np.asarray(ids) - start  # type: ignore[assignment]
         answer.terminated[rows] = answer.truncated[rows] = answer.first[rows] = False
+        plain, rewards, steps, envs = answer.plain, answer.reward, self.steps, self.envs
         for env, action in zip(ids, actions):
-            self.stepping(env)
+            now[0] = env
             try:
                 if ended[env]:
                     self._start(env, answer)
-                else:
-                    self._step(env, action, answer)
+                    continue
+                steps[env] += 1
+                try:
+                    answered = envs[env].step(action)
+                except (Exception, SystemExit) as error:
+                    raise Broken(f"step({action}) raised {error!r}") from error
+                if plain is not None and type(answered) is tuple and len(answered) == 5:
+                    observation, reward, terminated, truncated, _ = answered  # what nearly every step answers, done quickly
+                    if (type(observation) is np.ndarray and observation.dtype == plain.declared and isinstance(reward, float)
+                            and observation.shape == plain.shape and terminated is False and truncated is False):  # fmt: skip
+                        plain.buffer[env - start], rewards[env - start] = observation, reward
+                        continue
+                self._take(env, action, answered, answer)
             except Broken as broken:
                 failures.append(Failure(env, f"{self.place(env)}: {broken}", broken.__cause__))
         self._judge(ids, rows, actions, answer, failures)
@@ -114,12 +127,8 @@ class Host:
         self._write(row, observation, answer)
         answer.reward[row], answer.first[row] = 0.0, True
 
-    def _step(self, env: int, action: Any, answer: Answer) -> None:
-        self.steps[env] += 1
-        try:
-            answered = self.envs[env].step(action)
-        except (Exception, SystemExit) as error:
-            raise Broken(f"step({action}) raised {error!r}") from error
+    def _take(self, env: int, action: Any, answered: Any, answer: Answer) -> None:
+        """Any answer to a step: written where it is right, refused where it is not."""
         try:
             observation, reward, terminated, truncated, _ = answered
         except (TypeError, ValueError):
@@ -276,6 +285,8 @@ class Answer:
         self.start, self.observation, self.reward = start, tree, reward
         self.terminated, self.truncated, self.first = terminated, truncated, first
         self.leaves = [_leaf(path, keys, space, tree) for path, keys, space in spaces.leaves(observation)]
+        only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].keys else None
+        self.plain = only if only is not None and only.plain else None  # an observation that is one array, stored as it is
         self.bounded = [leaf for leaf in self.leaves if leaf.low is not None]
         named = [(leaf.name, leaf.buffer) for leaf in self.leaves]
         self.floats = [(name, b) for name, b in [*named, ("reward", reward)] if b.dtype.kind == "f"]

@@ -36,7 +36,7 @@ from rookery import spaces
 from rookery.envs import nursery, shared
 from rookery.envs.host import MakeEnv
 from rookery.envs.pool import EnvironmentFailed, Tally, derive_seed, env_ids, group_of, split
-from rookery.envs.worker import REBUILD, RESET, STEP, Mail
+from rookery.envs.worker import LOOK_OUT_SECONDS, REBUILD, RESET, STEP, Mail
 from rookery.trees import tree_leaves, tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
@@ -110,6 +110,7 @@ class ProcessPool:
         self.id, self.num_envs, self.groups, self._seed = id, num_envs, split(num_envs, groups), seed
         self._make = pack(make_env, id)
         self._step_seconds, self._start_seconds = step_seconds, start_seconds
+        self._patience = 0.25 * step_seconds  # how often to look whether a silent worker makes progress
         self._epoll, self._watched = select.epoll(), {}  # type: ignore[var-annotated]
         self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes))]
         self._finalizer = weakref.finalize(self, _shut_all, self._workers)
@@ -208,7 +209,7 @@ class ProcessPool:
             ready = np.flatnonzero(self._flying & ((self._board.done == self._board.want) | self._unanswerable()))
             if len(ready) >= min(count, int(self._flying.sum())) or (until is not None and left == 0.0):
                 return ready.astype(np.int32)
-            self._pump(min(left, 0.25 * self._step_seconds))
+            self._pump(min(left, self._patience))
             self._kill_the_late(self._workers)
 
     def rebuild(self, env_id: int) -> None:
@@ -317,27 +318,34 @@ class ProcessPool:
     def _await(self, rows: Any, workers: list[_Worker]) -> None:
         """Until every environment has answered; EnvironmentFailed if one did not, or not well."""
         board = self._board
-        while True:
-            here = (board.done[rows] == board.want[rows]).all()
-            if not here:
+        if (board.done[rows] == board.want[rows]).all():
+            self._pump(0.0)  # nothing to wait for, but a bell orders what two cores see of memory
+        else:
+            while not self._look_out(rows):
                 for worker in workers:
                     if worker.state == DEAD and (board.done[worker.ids] != board.want[worker.ids]).any():
                         raise self._loss(worker)
-            self._pump(0.0 if here else self._patience(workers))  # in any case: a bell orders what two cores see of memory
-            if here:
-                break
-            self._kill_the_late(workers)
+                if not self._pump(self._patience):
+                    self._kill_the_late(workers)
         if board.failed[rows].any():
             env = int(np.arange(self.num_envs)[rows][board.failed[rows].nonzero()[0][0]])
             while env not in self._reports and self._workers[self._owner[env]].state == READY:
                 self._pump(0.1)  # the letter was posted before the ticket was written
             raise EnvironmentFailed(self._reports.get(env, f"{self.id!r}, environment {env} failed"), env)
 
-    def _patience(self, workers: list[_Worker]) -> float:
-        """Seconds until somebody is late; not more than a quarter of what is allowed, to see who makes progress."""
-        now = time.monotonic()
-        left = [worker.marker[1] + self._step_seconds - now for worker in workers if worker.state == READY]
-        return max(0.001, min([*left, 0.25 * self._step_seconds]))
+    def _look_out(self, rows: Any) -> bool:
+        """Are all answers there? If only some are, the others are near: not to fall asleep is cheaper than to be woken."""
+        board, until = self._board, 0.0
+        while True:
+            missing = board.done[rows] != board.want[rows]
+            if not missing.any():
+                return True
+            now = time.perf_counter()
+            if until == 0.0:
+                until = now if missing.all() else now + LOOK_OUT_SECONDS
+            if now >= until:
+                return False
+            os.sched_yield()
 
     def _kill_the_late(self, workers: list[_Worker]) -> None:
         now = time.monotonic()
@@ -364,7 +372,8 @@ class ProcessPool:
         env = now if now in undone else int(undone[0])
         action = _shorten(str(tree_map(lambda leaf: leaf[env], board.action)))
         lives = f"environments {_ranges(ids)} lived there"
-        place = f"{self.id!r}, environment {env} (incarnation {board.incarnation[env]}), step {board.steps[env] + 1}"
+        step = board.steps[env] + (env != now)  # counted when it begins
+        place = f"{self.id!r}, environment {env} (incarnation {board.incarnation[env]}), step {step}"
         return EnvironmentFailed(f"{place}, action {action}: {worker.why} ({lives})", env, tuple(ids.tolist()))
 
     # ------------------------------------------------------------------------------------------------ workers
@@ -398,7 +407,8 @@ class ProcessPool:
         worker.state, worker.since, worker.why = STARTING, time.monotonic(), ""
         self._letters[worker.index] = {}
         for fd, kind in ((worker.child.pidfd, "death"), (mine.fileno(), "mail"), (worker.bells[1], "bell")):
-            self._epoll.register(fd, select.EPOLLIN)
+            # A bell is heard once and not read: its count may grow. Letters and deaths are there until they are taken in.
+            self._epoll.register(fd, select.EPOLLIN | (select.EPOLLET if kind == "bell" else 0))
             self._watched[fd] = (worker, kind)
         worker.mail.send("make", make=self._make, ids=worker.ids.tolist(), num_envs=self.num_envs, name=self.id,
                          path=sys.path, cwd=os.getcwd())  # fmt: skip
@@ -477,18 +487,16 @@ class ProcessPool:
         where = f"{self.id!r}, environments {_ranges(worker.ids)}"
         return EnvironmentFailed(f"{where}: {worker.why}", int(worker.ids[0]), tuple(worker.ids.tolist()))
 
-    def _pump(self, timeout: float) -> None:
-        """Takes in what has come: bells, letters, deaths."""
-        for fd, _ in self._epoll.poll(timeout):
-            if fd not in self._watched:
-                continue
-            worker, kind = self._watched[fd]
-            if kind == "bell":
-                os.eventfd_read(fd)
-            elif kind == "mail":
+    def _pump(self, timeout: float) -> bool:
+        """Takes in what has come: bells, letters, deaths. False if nothing came."""
+        came = self._epoll.poll(timeout)
+        for fd, _ in came:
+            worker, kind = self._watched.get(fd, (None, "bell"))
+            if kind == "mail":
                 self._read_mail(worker)
-            else:
+            elif kind == "death":
                 self._bury(worker, "")
+        return bool(came)
 
     def _read_mail(self, worker: _Worker) -> None:
         while worker.mail is not None and worker.mail.waiting():

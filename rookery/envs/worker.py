@@ -106,56 +106,66 @@ class _Loop:
         memory, self.go, self.rang = attached["fds"]
         self.board = shared.attach(memory, shared.describe(host.observation, host.action, attached["num_envs"]))
         os.close(memory)
-        board, ids = self.board, np.array(host.ids)
+        board, self.ids = self.board, np.array(host.ids)
         self.answer = Answer(
             host.observation, board.observation, board.reward, board.terminated, board.truncated, board.first, start=0
         )
-        self.ids = ids
         self.gap = 1.0  # seconds of the last wait
-        self.want, self.done = _part(board.want, ids), _part(board.done, ids)
-        now = memoryview(board.now)
+        self.want, self.done = _part(board.want, self.ids), _part(board.done, self.ids)
+        self.parts: dict[tuple[int, int, int], tuple[list[int], Any]] = {}
+        self.failed = False  # was there a failure in the last answers?
         index = attached["index"]
-
-        def stepping(env: int) -> None:
-            now[index] = env
-
-        host.stepping = stepping
+        host.now = memoryview(board.now)[index : index + 1]
+        host.steps = memoryview(board.steps)
 
     def run(self) -> None:
         while True:
-            self.wait()
-            while True:
-                want = self.want()
-                pending = np.flatnonzero(want != self.done())
-                if not len(pending):
-                    break
+            want = self.want()
+            pending = (want != self.done()).nonzero()[0]
+            if len(pending):
                 tickets = want[pending]
-                ticket = tickets.min()  # who asked first is served first
-                self.answer_to(self.ids[pending[tickets == ticket]], ticket)
+                ticket = int(tickets.min())  # who asked first is served first
+                if ticket != tickets.max():
+                    pending = pending[tickets == ticket]
+                self.answer_to(*self.part(pending), ticket)
                 os.eventfd_write(self.rang, 1)
-            while self.mail.waiting():
-                if not self.read_mail():
-                    return
+            elif self.wait():
+                while self.mail.waiting():
+                    if not self.read_mail():
+                        return
 
-    def wait(self) -> None:
-        """Until there is something to do. Asleep, unless the last wait was so short that falling asleep costs more.
+    def wait(self) -> bool:
+        """Until there is something to do; True if it was asleep. It is, unless the last wait was so short that falling
+        asleep costs more.
 
         Waking a core that sleeps takes 50 to 100 µs. Who is asked again at once, as in a tight loop over quick
         environments, looks out for a moment, giving way to whoever wants the core; who waits longer sleeps.
         """
-        begin = time.perf_counter()
+        begin, want, done = time.perf_counter(), self.want, self.done
         if self.gap < LOOK_OUT_SECONDS:
             while (now := time.perf_counter()) - begin < LOOK_OUT_SECONDS:
-                if (self.want() != self.done()).any():
+                if (want() != done()).any():
                     self.gap = now - begin
-                    return
+                    return False
                 os.sched_yield()
         os.eventfd_read(self.go)
         self.gap = time.perf_counter() - begin
+        return True
 
-    def answer_to(self, rows: np.ndarray, ticket: int) -> None:
-        board, ids = self.board, rows.tolist()
-        where = slice(ids[0], ids[-1] + 1) if ids[-1] - ids[0] + 1 == len(ids) else rows
+    def part(self, pending: np.ndarray) -> tuple[list[int], Any]:
+        """(environments, the rows that they have on the board); the usual ones are remembered."""
+        key = (int(pending[0]), int(pending[-1]), len(pending))
+        if key in self.parts:
+            return self.parts[key]
+        rows = self.ids[pending]
+        ids = rows.tolist()
+        if ids[-1] - ids[0] + 1 != len(ids):
+            return ids, rows
+        self.parts[key] = ids, slice(ids[0], ids[-1] + 1)
+        return self.parts[key]
+
+    def answer_to(self, ids: list[int], where: Any, ticket: int) -> None:
+        board = self.board
         asked = ids
         failures: list[tuple[int, str]] = []
         if board.order[where].any():
@@ -164,14 +174,14 @@ class _Loop:
             mine = where if asked is ids else np.array(asked)
             actions = each(tree_map(lambda leaf: leaf[mine].copy(), board.action), range(len(asked)))
             failures += [(f.env_id, f.report()) for f in self.host.advance(asked, actions, self.answer)]
-        board.steps[where] = [self.host.steps[env] for env in ids]
-        board.failed[where] = 0
-        for env, report in failures:
-            board.failed[env] = 1
-            self.mail.send("failure", env=env, ticket=int(ticket), message=report)
-        for note in self.host.notes:
-            self.mail.send("note", text=note)
-        self.host.notes.clear()
+        if failures or self.failed:
+            self.failed = bool(failures)
+            board.failed[where] = 0
+            for env, report in failures:
+                board.failed[env] = 1
+                self.mail.send("failure", env=env, ticket=ticket, message=report)
+        while self.host.notes:
+            self.mail.send("note", text=self.host.notes.pop(0))
         board.done[where] = ticket  # last: from here on the answer counts
 
     def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str]]]:
@@ -181,7 +191,7 @@ class _Loop:
         host = self.host
         for env in ids:
             order, what = self.board.order[env], (env, int(self.board.incarnation[env]), int(self.board.seed[env]))
-            host.stepping(env)
+            host.now[0] = env
             try:
                 if order == RESET:
                     host.reseed(*what)
