@@ -101,7 +101,7 @@ def _choices(options: Options) -> list[str]:
     with _python_cartpole(options) as id:
         found = {groups: envs.chosen(id, options.num_envs, groups) for groups in (1, 2)}
     said = {0: "step it in process", 1: "use 1 process"}
-    would = lambda choice: said.get(choice.processes, f"use {choice.processes} processes")
+    would = lambda c: said.get(c.processes, f"use {c.processes} processes") + " beside this one" * c.here
     return [f"`train` with {_groups(groups)} would {would(c)}: {c.why}." for groups, c in found.items()]
 
 
@@ -170,6 +170,9 @@ def _ways(options: Options) -> Iterator[Way]:
     source = Source(id, {}, find(id))
     for groups in (1, 2):
         yield _ours(f"in process, {_groups(groups)}", source.pool(n, Where(0), seed=0, groups=groups), options)
+    for processes in range(1, usable_cores()):
+        pool = source.pool(n, Where(processes, here=True), seed=0, groups=1)
+        yield _ours(f"in process and {processes} process{'es' * (processes > 1)}, 1 group", pool, options)
     for processes in options.processes or range(1, usable_cores() + 1):
         for groups in (1, 2):
             pool = source.pool(n, Where(processes), seed=0, groups=groups)

@@ -69,7 +69,7 @@ def make(
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
     adaptation, rest = take_pool_options(id, options)
-    where = Where(processes, cores, step_seconds)
+    where = Where(processes, cores=cores, step_seconds=step_seconds)
     pool = _make(id, num_envs, rest, where, seed=seed, groups=groups)
     return pool if adaptation is None else AdaptedPool(pool, adaptation)
 
@@ -93,7 +93,7 @@ def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
 def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **options: Any) -> Choice:
     """What `make(processes="auto")` takes, and why."""
     source = _source(id, take_pool_options(id, options)[1])
-    return Choice(0, "it has a pool of its own") if source is None else source.choice(num_envs, groups, cores)
+    return Choice(0, False, "it has a pool of its own") if source is None else source.choice(num_envs, groups, cores)
 
 
 def _source(id: EnvId, options: dict[str, Any]) -> Source | None:

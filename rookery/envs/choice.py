@@ -32,7 +32,8 @@ class Measured(NamedTuple):
 
 
 class Choice(NamedTuple):
-    processes: int  # 0: in this process
+    processes: int  # 0: in this process alone
+    here: bool  # and a share of them in this process
     why: str
 
 
@@ -69,18 +70,23 @@ def measure(make_env: MakeEnv, id: str, key: Any = None, *, timeout: float = 120
 
 
 def choose(measured: Measured, num_envs: int, groups: int, cores: int) -> Choice:
-    """With one group the workers have all cores while the caller waits; with more, one core is left to the caller."""
+    """With one group every core steps while the caller waits; with more, one core is left to the caller.
+
+    Where waking is a good part of what there is to do, the caller steps a share itself: it has nobody to wait for then, but an
+    environment that exits or hangs there takes the run with it. Longer steps are all left to workers.
+    """
     size, step, wake = num_envs // groups, measured.probe.step_seconds, measured.wake_seconds
-    processes = max(1, min(cores if groups == 1 else cores - 1, size))
     alone = size * step
-    shared = size * step / processes + wake
-    each = f"{_time(step)} a step, {_time(wake)} to wake a process"
-    if groups == 1 and (processes == 1 or shared > 0.9 * alone):
-        return Choice(0, f"{each}: {size} steps in process take {_time(alone)}, in {processes} processes {_time(shared)}")
-    if groups > 1 and (cores == 1 or alone < 2 * wake):
-        return Choice(0, f"{each}: {size} steps take {_time(alone)}, too little to be done beside the deciding")
-    return Choice(processes, f"{each}: {size} steps in process take {_time(alone)}, in {processes} {_time(shared)}"
-                  + (", while another group is decided on" if groups > 1 else ""))  # fmt: skip
+    each = f"{_time(step)} a step, {_time(wake)} to wake a process: {size} steps take {_time(alone)} in process"
+    if cores == 1 or size == 1 or alone < 2 * wake:
+        return Choice(0, False, f"{each}, too little to be shared" if cores > 1 else f"{each}, and there is one core")
+    if groups > 1:
+        processes = min(cores - 1, size)
+        return Choice(processes, False, f"{each}, and another group is decided on meanwhile")
+    shares = min(cores, size)
+    if alone / shares < 10 * wake:
+        return Choice(shares - 1, True, f"{each}, {_time(alone / shares)} if {shares} share them")
+    return Choice(shares, False, f"{each}, {_time(alone / shares + wake)} in {shares} processes")
 
 
 def _receive(mail: Mail, child: nursery.Child, id: str, timeout: float) -> dict[str, Any]:

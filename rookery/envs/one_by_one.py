@@ -28,6 +28,7 @@ class Where:
     """In how many worker processes (0: in this one; "auto": measured), on how many cores, and how long a step may take."""
 
     processes: Processes = 0
+    here: bool = False  # this process steps a share too
     cores: int | None = None  # by default, those that this process may use
     step_seconds: float = 60.0
 
@@ -57,16 +58,16 @@ class Source:
     def choice(self, num_envs: int, groups: int, cores: int | None) -> Choice:
         found = self.measured()
         if found is None:
-            return Choice(0, "it cannot be made in another process")
+            return Choice(0, False, "it cannot be made in another process")
         return choose(found, num_envs, groups, cores or usable_cores())
 
     def pool(self, num_envs: int, where: Where, *, seed: int, groups: int, make_env: MakeEnv | None = None) -> EnvPool:
         """make_env: used instead of the source's own where they are stepped in this process."""
-        processes = where.processes
+        processes, here = where.processes, where.here
         if processes == "auto":
             try:
                 found = self.measured()
-                processes = self.choice(num_envs, groups, where.cores).processes if found else 0
+                processes, here, _ = self.choice(num_envs, groups, where.cores) if found else Choice(0, False, "")
                 for note in found.probe.notes if found else ():
                     warnings.warn(note, stacklevel=4)
             except CannotMake:
@@ -76,7 +77,7 @@ class Source:
         if not nursery.supported():
             raise ValueError(f"{processes} environment processes were asked for, but they need Linux: take 0")
         return ProcessPool(
-            self.make_env, num_envs, id=self.name, processes=processes, seed=seed, groups=groups,
+            self.make_env, num_envs, id=self.name, processes=processes, here=here, seed=seed, groups=groups,
             step_seconds=where.step_seconds,
         )  # fmt: skip
 

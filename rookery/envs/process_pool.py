@@ -34,9 +34,10 @@ import numpy as np
 
 from rookery import spaces
 from rookery.envs import nursery, shared
-from rookery.envs.host import MakeEnv
+from rookery.envs.desk import REBUILD, RESET, STEP, Desk
+from rookery.envs.host import Broken, Host, MakeEnv
 from rookery.envs.pool import EnvironmentFailed, Tally, derive_seed, env_ids, group_of, split
-from rookery.envs.worker import LOOK_OUT_SECONDS, REBUILD, RESET, STEP, Mail
+from rookery.envs.worker import LOOK_OUT_SECONDS, Mail
 from rookery.trees import tree_leaves, tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
@@ -64,6 +65,7 @@ class _Worker:
     lived: float = 0.0  # seconds that it worked, when it is dead
     marker: tuple[int, float] = (-1, 0.0)  # which environment it was seen stepping, and since when
     why: str = ""  # it is dead
+    desk: Desk | None = None  # no process at all: the pool itself does this share
     losses: int = 0  # in a row, each after a short life
 
     def shut(self) -> None:
@@ -99,12 +101,16 @@ class ProcessPool:
         *,
         id: str,
         processes: int,
+        here: bool = False,
         seed: int = 0,
         groups: int = 1,
         step_seconds: float = 60.0,
         start_seconds: float = 120.0,
     ) -> None:
-        """step_seconds: an environment that takes longer to answer hangs; start_seconds: and to be made."""
+        """here: this process steps a share of its own, while it would wait for the others.
+
+        step_seconds: an environment that takes longer to answer hangs; start_seconds: and to be made.
+        """
         if processes < 1:
             raise ValueError(f"a pool needs at least 1 process, got {processes}")
         self.id, self.num_envs, self.groups, self._seed = id, num_envs, split(num_envs, groups), seed
@@ -112,7 +118,7 @@ class ProcessPool:
         self._step_seconds, self._start_seconds = step_seconds, start_seconds
         self._patience = 0.25 * step_seconds  # how often to look whether a silent worker makes progress
         self._epoll, self._watched = select.epoll(), {}  # type: ignore[var-annotated]
-        self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes))]
+        self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes + here))]
         self._finalizer = weakref.finalize(self, _shut_all, self._workers)
         self._letters: dict[int, dict[str, Any]] = {}  # of each worker, the last of each type
         self._reports: dict[int, str] = {}  # why the last answer of an environment is none
@@ -120,13 +126,16 @@ class ProcessPool:
         self._board: Any = None
         self._memory = -1
         try:
-            self._start_all()
+            self._start_all(make_env if here else None)
         except BaseException:
             self.close()
             raise
         self._owner = np.empty(num_envs, np.int32)
         for worker in self._workers:
             self._owner[worker.ids] = worker.index
+        self._is_here = np.zeros(num_envs, bool)
+        if self._workers[-1].desk is not None:
+            self._is_here[self._workers[-1].ids] = True
         self._in_group = [[w for w in self._workers if self._meets(w, group)] for group in self.groups]
         self._ids = [env_ids(group) for group in self.groups]
         self._encode = [spaces.action_encoder(self._action, len(ids)) for ids in self._ids]
@@ -206,7 +215,8 @@ class ProcessPool:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = self._step_seconds if until is None else max(0.0, until - time.monotonic())
-            ready = np.flatnonzero(self._flying & ((self._board.done == self._board.want) | self._unanswerable()))
+            answered = (self._board.done == self._board.want) | self._unanswerable() | self._is_here
+            ready = np.flatnonzero(self._flying & answered)
             if len(ready) >= min(count, int(self._flying.sum())) or (until is not None and left == 0.0):
                 return ready.astype(np.int32)
             self._pump(min(left, self._patience))
@@ -222,6 +232,7 @@ class ProcessPool:
             return  # it is being replaced already
         self._tally.abort(env_id)
         self._reincarnate(env_id, REBUILD)
+        self._reports.pop(env_id, None)
         if self._flying[env_id] and self._board.failed[env_id]:
             self._board.failed[env_id] = 0
             self._request(np.array([env_id]), [worker])
@@ -279,6 +290,9 @@ class ProcessPool:
         until = time.monotonic() + CLOSE_SECONDS
         for worker in leaving:
             select.select([worker.child.pidfd], [], [], max(0.0, until - time.monotonic()))  # type: ignore[union-attr]
+        if self._workers[-1].desk is not None:
+            self._workers[-1].desk.host.close()
+            self._workers[-1].desk = None
         self._finalizer()
         self._epoll.close()
         if self._memory >= 0:
@@ -299,7 +313,7 @@ class ProcessPool:
             self._request_unusual(np.arange(self.num_envs)[rows])
         now = time.monotonic()
         for worker in workers:
-            if worker.state == READY:
+            if worker.state == READY and worker.desk is None:
                 worker.marker = (-1, now)
                 os.eventfd_write(worker.bells[0], 1)
 
@@ -318,6 +332,9 @@ class ProcessPool:
     def _await(self, rows: Any, workers: list[_Worker]) -> None:
         """Until every environment has answered; EnvironmentFailed if one did not, or not well."""
         board = self._board
+        if (desk := self._workers[-1].desk) is not None:  # a share of our own, before we wait for others
+            while (board.done[rows] != board.want[rows])[self._is_here[rows]].any():
+                desk.serve()
         if (board.done[rows] == board.want[rows]).all():
             self._pump(0.0)  # nothing to wait for, but a bell orders what two cores see of memory
         else:
@@ -350,7 +367,9 @@ class ProcessPool:
     def _kill_the_late(self, workers: list[_Worker]) -> None:
         now = time.monotonic()
         for worker in workers:
-            if worker.state != READY or (self._board.done[worker.ids] == self._board.want[worker.ids]).all():
+            if worker.state != READY or worker.desk is not None:
+                continue
+            if (self._board.done[worker.ids] == self._board.want[worker.ids]).all():
                 continue
             stepping = int(self._board.now[worker.index])
             if stepping != worker.marker[0]:
@@ -378,23 +397,37 @@ class ProcessPool:
 
     # ------------------------------------------------------------------------------------------------ workers
 
-    def _start_all(self) -> None:
-        for worker in self._workers:
+    def _start_all(self, make_here: MakeEnv | None) -> None:
+        remote = self._workers if make_here is None else self._workers[:-1]
+        for worker in remote:
             self._start(worker)
-        while any(worker.mail is not None and "made" not in self._letter(worker) for worker in self._workers):
+        host = None
+        if make_here is not None:
+            try:
+                host = Host(make_here, self._workers[-1].ids.tolist(), self.num_envs, name=self.id)
+            except Broken as broken:
+                raise EnvironmentFailed(f"{self.id!r}: {broken}", int(self._workers[-1].ids[0])) from broken
+        while any("made" not in self._letter(worker) for worker in remote):
             self._pump(0.25)
             self._check_starting()
             for worker in self._workers:
                 if worker.state == DEAD:
                     raise EnvironmentFailed(f"{self.id!r} cannot be made: {worker.why}", int(worker.ids[0]))
-        made = self._letter(self._workers[0])["made"]
-        self._observation, self._action = made["observation"], made["action"]
+        if host is not None:
+            self._observation, self._action = host.observation, host.action
+        else:
+            made = self._letter(self._workers[0])["made"]
+            self._observation, self._action = made["observation"], made["action"]
         self.spec = spaces.spec_of(self._observation, self._action, self.id)
         described = shared.describe(self._observation, self._action, self.num_envs)
         self._memory = shared.allocate(shared.nbytes(described))
         self._board = shared.attach(self._memory, described)
-        for worker in self._workers:
+        for worker in remote:
             self._attach(worker)
+        if host is not None:
+            mine = self._workers[-1]
+            mine.desk = Desk(host, self._board, mine.index, self._reports.__setitem__, self._tell)
+            mine.state = READY
 
     def _start(self, worker: _Worker) -> None:
         mine, theirs = socket.socketpair()
@@ -535,6 +568,11 @@ class ProcessPool:
         """A letter to every worker, and their answers."""
         answer = {"snapshot": "snapshot", "restore": "restored"}[type]
         for worker, content in zip(self._workers, contents):
+            if worker.desk is not None:
+                if type == "restore":
+                    worker.desk.host.restore(**content)
+                self._letter(worker)[answer] = {"saved": worker.desk.host.snapshot()}
+                continue
             self._letter(worker).pop(answer, None)
             worker.mail.send(type, **content)  # type: ignore[union-attr]
             os.eventfd_write(worker.bells[0], 1)

@@ -22,14 +22,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from rookery.envs import shared
-from rookery.envs.host import Answer, Broken, Host, each
+from rookery.envs.desk import Desk, said
+from rookery.envs.host import Host
 from rookery.envs.probe import probe
-from rookery.trees import tree_map
 
-STEP, RESET, REBUILD = 0, 1, 2  # Board.order
 LOOK_OUT_SECONDS = 300e-6
 
 
@@ -82,7 +80,7 @@ def serve(end: socket.socket) -> None:
             return
         host = Host(make_env, request["ids"], request["num_envs"], name=request["name"])
     except BaseException as error:
-        mail.send("failed", message=_said(error), traceback=traceback.format_exc())
+        mail.send("failed", message=said(error), traceback=traceback.format_exc())
         return
     gc.collect()
     gc.freeze()  # what exists now stays: the collector need not look at it again
@@ -93,41 +91,22 @@ def serve(end: socket.socket) -> None:
             _Loop(mail, host, attached).run()
 
 
-def _said(error: BaseException) -> str:
-    text = str(error)
-    return text if isinstance(error, Broken) else f"{type(error).__name__}: {text}"
-
-
 class _Loop:
-    """Waits for the bell, steps what is wanted, answers."""
+    """Waits for the bell, lets the desk answer, rings."""
 
     def __init__(self, mail: Mail, host: Host, attached: dict[str, Any]) -> None:
         self.mail, self.host = mail, host
         memory, self.go, self.rang = attached["fds"]
-        self.board = shared.attach(memory, shared.describe(host.observation, host.action, attached["num_envs"]))
+        board = shared.attach(memory, shared.describe(host.observation, host.action, attached["num_envs"]))
         os.close(memory)
-        board, self.ids = self.board, np.array(host.ids)
-        self.answer = Answer(
-            host.observation, board.observation, board.reward, board.terminated, board.truncated, board.first, start=0
-        )
+        tell_failure = lambda env, message: mail.send("failure", env=env, message=message)
+        tell_note = lambda text: mail.send("note", text=text)
+        self.desk = Desk(host, board, attached["index"], tell_failure, tell_note)
         self.gap = 1.0  # seconds of the last wait
-        self.want, self.done = _part(board.want, self.ids), _part(board.done, self.ids)
-        self.parts: dict[tuple[int, int, int], tuple[list[int], Any]] = {}
-        self.failed = False  # was there a failure in the last answers?
-        index = attached["index"]
-        host.now = memoryview(board.now)[index : index + 1]
-        host.steps = memoryview(board.steps)
 
     def run(self) -> None:
         while True:
-            want = self.want()
-            pending = (want != self.done()).nonzero()[0]
-            if len(pending):
-                tickets = want[pending]
-                ticket = int(tickets.min())  # who asked first is served first
-                if ticket != tickets.max():
-                    pending = pending[tickets == ticket]
-                self.answer_to(*self.part(pending), ticket)
+            if self.desk.serve():
                 os.eventfd_write(self.rang, 1)
             elif self.wait():
                 while self.mail.waiting():
@@ -141,66 +120,16 @@ class _Loop:
         Waking a core that sleeps takes 50 to 100 µs. Who is asked again at once, as in a tight loop over quick
         environments, looks out for a moment, giving way to whoever wants the core; who waits longer sleeps.
         """
-        begin, want, done = time.perf_counter(), self.want, self.done
+        begin = time.perf_counter()
         if self.gap < LOOK_OUT_SECONDS:
             while (now := time.perf_counter()) - begin < LOOK_OUT_SECONDS:
-                if (want() != done()).any():
+                if self.desk.is_wanted():
                     self.gap = now - begin
                     return False
                 os.sched_yield()
         os.eventfd_read(self.go)
         self.gap = time.perf_counter() - begin
         return True
-
-    def part(self, pending: np.ndarray) -> tuple[list[int], Any]:
-        """(environments, the rows that they have on the board); the usual ones are remembered."""
-        key = (int(pending[0]), int(pending[-1]), len(pending))
-        if key in self.parts:
-            return self.parts[key]
-        rows = self.ids[pending]
-        ids = rows.tolist()
-        if ids[-1] - ids[0] + 1 != len(ids):
-            return ids, rows
-        self.parts[key] = ids, slice(ids[0], ids[-1] + 1)
-        return self.parts[key]
-
-    def answer_to(self, ids: list[int], where: Any, ticket: int) -> None:
-        board = self.board
-        asked = ids
-        failures: list[tuple[int, str]] = []
-        if board.order[where].any():
-            asked, failures = self._prepare(ids)
-        if asked:
-            mine = where if asked is ids else np.array(asked)
-            actions = each(tree_map(lambda leaf: leaf[mine].copy(), board.action), range(len(asked)))
-            failures += [(f.env_id, f.report()) for f in self.host.advance(asked, actions, self.answer)]
-        if failures or self.failed:
-            self.failed = bool(failures)
-            board.failed[where] = 0
-            for env, report in failures:
-                board.failed[env] = 1
-                self.mail.send("failure", env=env, ticket=ticket, message=report)
-        while self.host.notes:
-            self.mail.send("note", text=self.host.notes.pop(0))
-        board.done[where] = ticket  # last: from here on the answer counts
-
-    def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str]]]:
-        """Reseeds and rebuilds what was ordered; those that could not be made are failures."""
-        made: list[int] = []
-        failures: list[tuple[int, str]] = []
-        host = self.host
-        for env in ids:
-            order, what = self.board.order[env], (env, int(self.board.incarnation[env]), int(self.board.seed[env]))
-            host.now[0] = env
-            try:
-                if order == RESET:
-                    host.reseed(*what)
-                elif order == REBUILD:
-                    host.rebuild(*what)
-                made.append(env)
-            except (Exception, SystemExit) as error:
-                failures.append((env, f"{host.place(env)}: it cannot be made: {_said(error)}\n{traceback.format_exc()}"))
-        return made, failures
 
     def read_mail(self) -> bool:
         """False: it is over."""
@@ -214,11 +143,3 @@ class _Loop:
             self.host.close()
             return False
         return True
-
-
-def _part(column: np.ndarray, ids: np.ndarray) -> Any:
-    """A function that reads the rows of a column: a view where they lie side by side, else a copy each time."""
-    if ids[-1] - ids[0] + 1 == len(ids):
-        view = column[ids[0] : ids[-1] + 1]
-        return lambda: view
-    return lambda: column[ids]

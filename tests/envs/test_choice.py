@@ -23,22 +23,24 @@ def costs(step, wake=100e-6):
 
 
 @pytest.mark.parametrize(
-    ("step", "num_envs", "groups", "cores", "processes"),
+    ("step", "num_envs", "groups", "cores", "processes", "here"),
     [
-        (10e-6, 8, 1, 2, 0),  # 80 µs in all: not worth waking anybody
-        (10e-6, 256, 1, 2, 2),
-        (1e-3, 8, 1, 4, 4),
-        (1e-3, 8, 1, 1, 0),  # one core: nobody to share with
-        (1e-3, 2, 1, 8, 2),  # not more processes than environments
-        (10e-6, 16, 2, 2, 0),
-        (1e-3, 16, 2, 2, 1),  # one core is left to whoever decides
-        (1e-3, 64, 2, 8, 7),
-        (1e-3, 64, 2, 1, 0),
+        (10e-6, 8, 1, 2, 0, False),  # 80 µs in all: not worth waking anybody
+        (10e-6, 64, 1, 2, 1, True),  # 640 µs: shared with one other, rather than waiting for two
+        (10e-6, 256, 1, 4, 3, True),
+        (1e-3, 8, 1, 4, 4, False),
+        (1e-3, 8, 1, 1, 0, False),  # one core: nobody to share with
+        (0.5e-3, 2, 1, 8, 1, True),  # not more shares than environments
+        (10e-3, 2, 1, 8, 2, False),
+        (10e-6, 16, 2, 2, 0, False),
+        (1e-3, 16, 2, 2, 1, False),  # one core is left to whoever decides
+        (1e-3, 64, 2, 8, 7, False),
+        (1e-3, 64, 2, 1, 0, False),
     ],
 )
-def test_the_choice_follows_the_costs(step, num_envs, groups, cores, processes):
+def test_the_choice_follows_the_costs(step, num_envs, groups, cores, processes, here):
     choice = choose(costs(step), num_envs, groups, cores)
-    assert choice.processes == processes and "to wake a process" in choice.why
+    assert (choice.processes, choice.here) == (processes, here) and "to wake a process" in choice.why
 
 
 def test_what_is_measured_is_near_the_truth_and_remembered():
@@ -49,10 +51,10 @@ def test_what_is_measured_is_near_the_truth_and_remembered():
 
 def test_auto_takes_what_was_measured(monkeypatch):
     monkeypatch.setattr("rookery.envs.one_by_one.usable_cores", lambda: 2)
-    slow = envs.make(Slow, 8, processes="auto")
+    slow = envs.make(Slow, 64, processes="auto")
     fast = envs.make(Counter, 2, processes="auto")
     assert isinstance(slow, ProcessPool) and isinstance(fast, SerialPool)
-    assert envs.chosen(Slow, 8, 1).processes == 2
+    assert envs.chosen(Slow, 64, 1).processes == 2
     slow.close()
     assert envs.chosen("catch", 8, 1).why == "it has a pool of its own"
 

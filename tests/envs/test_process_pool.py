@@ -58,10 +58,10 @@ def advance_mended(pool, action):
 
 
 @pytest.mark.parametrize("id", ["Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "CartPole-v1"])
-@pytest.mark.parametrize(("processes", "groups"), [(1, 1), (2, 2), (3, 2)])
-def test_it_answers_what_the_serial_pool_answers(id, processes, groups):
+@pytest.mark.parametrize(("processes", "groups", "here"), [(1, 1, 0), (2, 2, 0), (3, 2, 0), (1, 1, 1), (2, 2, 1)])
+def test_it_answers_what_the_serial_pool_answers(id, processes, groups, here):
     make = partial(gymnasium.make, id)
-    with pool_of(make, 5, processes=processes, groups=groups, id=id) as pool:
+    with pool_of(make, 5, processes=processes, groups=groups, id=id, here=bool(here)) as pool:
         played = play(pool, 60)
     expected = play(SerialPool(make, 5, id=id, groups=groups), 60)
     for mine, theirs in zip(played.steps, expected.steps):
@@ -83,7 +83,7 @@ def test_more_processes_than_environments_of_a_group():
 
 
 def test_snapshots_are_exact_and_the_same_as_those_of_the_serial_pool():
-    with pool_of(Counter, 4, groups=2) as pool, pool_of(Counter, 4, groups=1, processes=1) as other:
+    with pool_of(Counter, 4, groups=2) as pool, pool_of(Counter, 4, groups=1, processes=1, here=True) as other:
         serial = SerialPool(Counter, 4, id="test", groups=2)
         for one in (pool, serial):
             play(one, 7)
@@ -177,6 +177,24 @@ FAULTS = {
     "old interface": r"step\(1\) returned \(array.*\(observation, reward, terminated, truncated, info\) is expected",
     "nothing": r"step\(1\) returned None, but",
 }
+
+
+@pytest.mark.parametrize("here", [False, True])
+@pytest.mark.parametrize("wrong", [wrong for wrong in FAULTS if wrong not in ("exits", "hangs")])
+def test_one_that_fails_again_and_again_is_named_anew(wrong, here):
+    with pool_of(partial(Faulty, wrong), 2, processes=1, here=here) as pool:
+        pool.reset(0)
+        for life in range(2):
+            for action in (0, 0, 1):
+                pool.send([action, action])
+                if action == 1:
+                    for env in (0, 1):
+                        with pytest.raises(EnvironmentFailed, match=FAULTS[wrong].partition(r"\n")[0]) as failed:
+                            pool.recv()
+                        assert f"environment {env} (incarnation {life}), step 3" in str(failed.value)
+                        pool.rebuild(env)
+                step = pool.recv()
+            assert step.first.all()
 
 
 @pytest.mark.parametrize("wrong", FAULTS)

@@ -1,0 +1,114 @@
+"""The desk: a Host that answers what is asked for on the board, ticket by ticket.
+
+In a worker process it is the whole work; in the pool's own process it steps a share of the environments while the workers
+step theirs.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rookery.envs.host import Answer, Broken, Host, each
+from rookery.envs.shared import Board
+from rookery.trees import tree_map
+
+STEP, RESET, REBUILD = 0, 1, 2  # Board.order
+
+
+def said(error: BaseException) -> str:
+    return str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+
+
+class Desk:
+    def __init__(
+        self, host: Host, board: Board, index: int, tell_failure: Callable[[int, str], None], tell_note: Callable[[str], None]
+    ) -> None:
+        """index: the row of the board that says what this desk is doing."""
+        self.host, self.board, self.ids = host, board, np.array(host.ids)
+        self._tell_failure, self._tell_note = tell_failure, tell_note
+        self._answer = Answer(
+            host.observation, board.observation, board.reward, board.terminated, board.truncated, board.first, start=0
+        )
+        self._want, self._done = _part(board.want, self.ids), _part(board.done, self.ids)
+        self._parts: dict[tuple[int, int, int], tuple[list[int], Any]] = {}
+        self._failed = False  # was there a failure in the last answers?
+        host.now = memoryview(board.now)[index : index + 1]
+        host.steps = memoryview(board.steps)
+
+    def is_wanted(self) -> bool:
+        return bool((self._want() != self._done()).any())
+
+    def serve(self) -> bool:
+        """Answers the oldest ticket; False if there is none."""
+        want = self._want()
+        pending = (want != self._done()).nonzero()[0]
+        if not len(pending):
+            return False
+        tickets = want[pending]
+        ticket = int(tickets.min())  # who asked first is served first
+        if ticket != tickets.max():
+            pending = pending[tickets == ticket]
+        self._answer_to(*self._part(pending), ticket)
+        return True
+
+    def _part(self, pending: np.ndarray) -> tuple[list[int], Any]:
+        """(environments, the rows that they have on the board); the usual ones are remembered."""
+        key = (int(pending[0]), int(pending[-1]), len(pending))
+        if key in self._parts:
+            return self._parts[key]
+        rows = self.ids[pending]
+        ids = rows.tolist()
+        if ids[-1] - ids[0] + 1 != len(ids):
+            return ids, rows
+        self._parts[key] = ids, slice(ids[0], ids[-1] + 1)
+        return self._parts[key]
+
+    def _answer_to(self, ids: list[int], where: Any, ticket: int) -> None:
+        board = self.board
+        asked = ids
+        failures: list[tuple[int, str]] = []
+        if board.order[where].any():
+            asked, failures = self._prepare(ids)
+        if asked:
+            mine = where if asked is ids else np.array(asked)
+            actions = each(tree_map(lambda leaf: leaf[mine].copy(), board.action), range(len(asked)))
+            failures += [(f.env_id, f.report()) for f in self.host.advance(asked, actions, self._answer)]
+        if failures or self._failed:
+            self._failed = bool(failures)
+            board.failed[where] = 0
+            for env, report in failures:
+                board.failed[env] = 1
+                self._tell_failure(env, report)
+        while self.host.notes:
+            self._tell_note(self.host.notes.pop(0))
+        board.done[where] = ticket  # last: from here on the answer counts
+
+    def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str]]]:
+        """Reseeds and rebuilds what was ordered; those that could not be made are failures."""
+        made: list[int] = []
+        failures: list[tuple[int, str]] = []
+        host = self.host
+        for env in ids:
+            order, what = self.board.order[env], (env, int(self.board.incarnation[env]), int(self.board.seed[env]))
+            host.now[0] = env
+            try:
+                if order == RESET:
+                    host.reseed(*what)
+                elif order == REBUILD:
+                    host.rebuild(*what)
+                made.append(env)
+            except (Exception, SystemExit) as error:
+                failures.append((env, f"{host.place(env)}: it cannot be made: {said(error)}\n{traceback.format_exc()}"))
+        return made, failures
+
+
+def _part(column: np.ndarray, ids: np.ndarray) -> Any:
+    """A function that reads the rows of a column: a view where they lie side by side, else a copy each time."""
+    if ids[-1] - ids[0] + 1 == len(ids):
+        view = column[ids[0] : ids[-1] + 1]
+        return lambda: view
+    return lambda: column[ids]
