@@ -179,6 +179,10 @@ def _ways(options: Options) -> Iterator[Way]:
             pool = source.pool(n, Where(processes), seed=0, groups=groups)
             name = f"{processes} process{'es' * (processes > 1)}, {_groups(groups)}"
             yield _ours(name, pool, options, processes=processes)
+    for processes in options.processes or range(2, usable_cores() + 1):
+        if processes > 1:
+            pool = source.pool(n, Where(processes, apart=True), seed=0, groups=processes)
+            yield _first_ready(f"{processes} processes, a group each, first ready", pool, options)
     makers = [partial(gymnasium.make, id)] * n
     yield _gymnasium("SyncVectorEnv", gymnasium.vector.SyncVectorEnv(makers), options)
     yield _gymnasium("AsyncVectorEnv", gymnasium.vector.AsyncVectorEnv(makers), options)
@@ -231,6 +235,30 @@ def _ours(name: str, pool: EnvPool, options: Options, *, processes: int = 0) -> 
         return count * pool.num_envs / spent
 
     return Way(name, "ours", turn, pool.close, groups, processes)
+
+
+def _first_ready(name: str, pool: Any, options: Options) -> Way:
+    """As the asynchronous mode of other libraries: whoever has answered is served."""
+    pool.reset(0)
+    actions = [_actions(pool.spec.action, part.stop - part.start) for part in pool.groups]
+    sizes = [part.stop - part.start for part in pool.groups]
+
+    def turn(seconds: float) -> float:
+        for group in range(len(sizes)):
+            pool.send(actions[group][0], group)
+        count, steps, begin = 0, 0, time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds:
+            group = pool.ready_group()
+            pool.recv(group)
+            _work(options.work_ms)
+            pool.send(actions[group][count % len(actions[group])], group)
+            count, steps = count + 1, steps + sizes[group]
+        for group in range(len(sizes)):
+            pool.recv(group)
+        pool.take_episodes()
+        return steps / spent
+
+    return Way(name, "ours", turn, pool.close, len(sizes))
 
 
 def _gymnasium(name: str, vector: Any, options: Options, actions: Any = None) -> Way:

@@ -29,6 +29,7 @@ class Where:
 
     processes: Processes = 0
     here: bool = False  # this process steps a share too
+    apart: bool = False  # each group in processes of its own
     cores: int | None = None  # by default, those that this process may use
     step_seconds: float = 60.0
 
@@ -77,7 +78,7 @@ class Source:
         if not nursery.supported():
             raise ValueError(f"{processes} environment processes were asked for, but they need Linux: take 0")
         return ProcessPool(
-            self.make_env, num_envs, id=self.name, processes=processes, here=here, seed=seed, groups=groups,
+            self.make_env, num_envs, id=self.name, processes=processes, here=here, apart=where.apart, seed=seed, groups=groups,
             step_seconds=where.step_seconds,
         )  # fmt: skip
 

@@ -102,12 +102,16 @@ class ProcessPool:
         id: str,
         processes: int,
         here: bool = False,
+        apart: bool = False,
         seed: int = 0,
         groups: int = 1,
         step_seconds: float = 60.0,
         start_seconds: float = 120.0,
     ) -> None:
         """here: this process steps a share of its own, while it would wait for the others.
+
+        apart: each group lives in processes of its own, instead of a part of it in every process. For a caller that takes
+        whichever group is ready (`ready_group`): a slow core then holds up its own group only.
 
         step_seconds: an environment that takes longer to answer hangs; start_seconds: and to be made.
         """
@@ -118,7 +122,7 @@ class ProcessPool:
         self._step_seconds, self._start_seconds = step_seconds, start_seconds
         self._patience = 0.25 * step_seconds  # how often to look whether a silent worker makes progress
         self._epoll, self._watched = select.epoll(), {}  # type: ignore[var-annotated]
-        self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes + here))]
+        self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes + here, apart))]
         self._finalizer = weakref.finalize(self, _shut_all, self._workers)
         self._letters: dict[int, dict[str, Any]] = {}  # of each worker, the last of each type
         self._reports: dict[int, str] = {}  # why the last answer of an environment is none
@@ -221,6 +225,19 @@ class ProcessPool:
                 return ready.astype(np.int32)
             self._pump(min(left, self._patience))
             self._kill_the_late(self._workers)
+
+    def ready_group(self) -> int:
+        """A group that was sent to and can be received without a wait (or fails at once); waits for the first."""
+        board, workers = self._board, self._workers
+        flying = [(group, part) for group, part in enumerate(self.groups) if self._flying[part].all()]
+        if not flying:
+            raise RuntimeError("ready_group() without a send() to any group")
+        while True:
+            for group, part in flying:
+                if (board.done[part] == board.want[part]).all() or any(w.state == DEAD for w in self._in_group[group]):
+                    return group
+            if not self._pump(self._patience):
+                self._kill_the_late(workers)
 
     def rebuild(self, env_id: int) -> None:
         """A fresh environment in that slot; if its worker is gone, another worker with all its environments."""
@@ -663,9 +680,11 @@ def pack(make_env: MakeEnv, id: str) -> bytes:
         ) from error
 
 
-def _shares(groups: tuple[slice, ...], processes: int) -> list[list[int]]:
+def _shares(groups: tuple[slice, ...], processes: int, apart: bool) -> list[list[int]]:
     """Which environments each worker hosts: a part of every group, so that all work on whichever group is asked."""
     processes = min(processes, groups[-1].stop)
+    if apart:
+        return [list(range(part.start, part.stop)) for part in split(groups[-1].stop, processes)]
     shares: list[list[int]] = [[] for _ in range(processes)]
     turn = 0
     for group in groups:

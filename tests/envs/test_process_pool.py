@@ -123,6 +123,25 @@ def test_some_environments_can_step_alone():
             pool.send_to([5], [0])
 
 
+def test_whichever_group_is_ready_can_be_taken():
+    """Each group in a process of its own: a slow one does not hold up the other."""
+    with pool_of(_SlowFirst, 4, groups=2, apart=True) as pool:
+        assert [worker.ids.tolist() for worker in pool._workers] == [[0, 1], [2, 3]]
+        pool.reset(0)
+        with pytest.raises(RuntimeError, match="without a send"):
+            pool.ready_group()
+        for group in (0, 1):
+            pool.send([1 - group] * 2, group)  # the action says how slow
+        taken = []
+        for _ in range(4):
+            group = pool.ready_group()
+            taken.append(group)
+            assert pool.recv(group).reward.tolist() == [1, 1]
+            if taken.count(1) < 3 and group == 1:
+                pool.send([0, 0], 1)
+        assert taken == [1, 1, 1, 0]
+
+
 def test_misuse_is_named():
     with pool_of(Counter, 2) as pool:
         with pytest.raises(RuntimeError, match="before reset"):
@@ -334,6 +353,12 @@ def test_a_slow_worker_is_not_a_hanging_one():
     with pool_of(partial(_Slower, 0.1), 8, processes=1, step_seconds=0.3) as pool:
         pool.reset(0)
         assert advance(pool, np.zeros(8, int)).reward.sum() == 8
+
+
+class _SlowFirst(Counter):
+    def step(self, action):
+        time.sleep(0.3 * action)
+        return super().step(action)
 
 
 class _Slower(Counter):
