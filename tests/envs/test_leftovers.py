@@ -18,7 +18,8 @@ pytestmark = pytest.mark.skipif(not nursery.supported(), reason="worker processe
 HERE = Path(__file__).parent
 MARK = "ROOKERY_TEST_MARK"
 PROGRAM = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background deaf to it
 sys.path.insert(0, {here!r})
 import numpy as np
 from bad_envs import {env}
@@ -38,6 +39,17 @@ def main():
 
 main()
 """
+
+
+@pytest.fixture
+def start():
+    """Starts programs, and ends them whatever the test found."""
+    started = []
+    yield lambda **options: started.append(Started(**options)) or started[-1]
+    for one in started:
+        if one.process.poll() is None:
+            os.killpg(one.process.pid, signal.SIGKILL)
+            one.process.wait()
 
 
 class Started:
@@ -73,8 +85,8 @@ class Started:
         assert set(os.listdir("/dev/shm")) <= self.shm
 
 
-def test_the_mark_finds_every_process():
-    started = Started()
+def test_the_mark_finds_every_process(start):
+    started = start()
     assert set(started.alive()) == {started.process.pid, started.nursery, *started.workers} and len(started.workers) == 2
     os.killpg(started.process.pid, signal.SIGKILL)
     started.process.wait()
@@ -82,31 +94,31 @@ def test_the_mark_finds_every_process():
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_the_parent_alone(number):
-    started = Started()
+def test_the_parent_alone(start, number):
+    started = start()
     os.kill(started.process.pid, number)
     started.process.wait(5)
     started.assert_nothing_is_left()
 
 
-def test_the_parent_while_its_workers_hang():
+def test_the_parent_while_its_workers_hang(start):
     """An environment that ignores everything, in a worker that waits for nobody."""
-    started = Started(env="HangsAtOnce")
+    started = start(env="HangsAtOnce")
     os.kill(started.process.pid, signal.SIGKILL)
     started.process.wait(5)
     started.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize("then", ["raise ValueError()", "return", "__import__('os')._exit(3)", "pool.close(); return"])
-def test_it_ends_by_itself(then):
-    started = Started(then=then)
+def test_it_ends_by_itself(start, then):
+    started = start(then=then)
     started.process.wait(5)
     started.assert_nothing_is_left()
 
 
-def test_workers_ignore_the_signals_that_are_for_the_whole_group():
+def test_workers_ignore_the_signals_that_are_for_the_whole_group(start):
     """Ctrl-C reaches every process of the terminal: the parent decides, and may have something to save first."""
-    started = Started()
+    started = start()
     for pid in started.workers:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
