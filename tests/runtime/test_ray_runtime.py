@@ -172,9 +172,12 @@ def test_what_is_published_is_put_once_and_passes_a_call_that_is_running(
     handles = [runtime.spawn(Worker, name=f"w{i}", role="worker") for i in range(2)]
     for handle in handles:
         handle.ready.result(60)
+        handle.now("give", runtime.put({"x": jax.numpy.ones(2)}))
+        while handle.call("when").result(60) is None:  # the first one imports jax there, which takes as long as it takes
+            time.sleep(0.05)
     puts, put = [], ray.put
     monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
-    slept = [handle.call("sleep", 1.0) for handle in handles]
+    slept = [handle.call("sleep", 3.0) for handle in handles]
     shared = runtime.put({"x": jax.numpy.ones((500, 500)), "y": jax.numpy.ones(2)})
     for handle in handles:
         handle.now("give", shared)
