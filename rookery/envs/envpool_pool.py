@@ -17,7 +17,6 @@ The package is large (0.9 GB) and slow to import (8 s): it is imported here alon
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import deque
 from difflib import get_close_matches
@@ -27,7 +26,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery import spaces
-from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, group_of, join, not_finite, split
+from rookery.envs.cores import usable_cores
+from rookery.envs.pool import (
+    EnvironmentFailed,
+    LetterBox,
+    Tally,
+    check_options,
+    derive_seed,
+    env_ids,
+    find_not_finite,
+    group_of,
+    join,
+    split,
+)
 from rookery.envs.registry import UnknownEnvironment
 from rookery.trees import tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
@@ -55,7 +66,7 @@ class EnvpoolPool:
         self.id, self.num_envs, self.groups = id, num_envs, split(num_envs, groups)
         self._make, self._name, self._options = envpool.make, id.removeprefix(PREFIX), options
         _check_id(id, envpool.list_all_envs())
-        _check_options(id, options, envpool.make_spec(self._name).config._fields)
+        check_options(id, options, [name for name in envpool.make_spec(self._name).config._fields if name not in OURS])
         self._ids = [env_ids(group) for group in self.groups]
         self._seed = seed
         self._envs = self._build()
@@ -145,7 +156,7 @@ class EnvpoolPool:
         made = []
         for ids in self._ids:
             seeds = [derive_seed(self._seed, int(env), 0) for env in ids]
-            threads = self._options.get("num_threads") or min(_cores(), len(ids))
+            threads = self._options.get("num_threads") or min(usable_cores(), len(ids))
             with warnings.catch_warnings():  # about the precision of its spaces' bounds
                 warnings.simplefilter("ignore")
                 options = self._options | {"num_threads": threads}
@@ -181,14 +192,9 @@ class EnvpoolPool:
         return _Answer(step, played, over)
 
     def _check_finite(self, step: TimeStep) -> None:
-        for name, keys in (("reward", None), *self._leaves):
-            leaf = step.reward if keys is None else step.observation
-            for key in keys or ():
-                leaf = leaf[key]
-            bad = not_finite(leaf)
-            if len(bad):
-                env = int(step.env_ids[bad[0]])
-                raise EnvironmentFailed(f"{self.id!r}, environment {env}: {name} is not finite", env)
+        if (found := find_not_finite(step, self._leaves)) is not None:
+            env = int(step.env_ids[found[1]])
+            raise EnvironmentFailed(f"{self.id!r}, environment {env}: {found[0]} is not finite", env)
 
     def _drain(self) -> None:
         """Receive what is under way, so that nothing steps while the pools are reset or freed."""
@@ -211,16 +217,3 @@ def _check_id(id: str, known: list[str]) -> None:
             "did you mean " + " or ".join(f"'{PREFIX}{one}'" for one in near) + "?" if near else "see envpool.list_all_envs()"
         )
         raise UnknownEnvironment(f"there is no environment {id!r}: {hint}")
-
-
-def _check_options(id: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
-    names = [name for name in known if name not in OURS]
-    for name in options:
-        if name not in names:
-            near = get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{id!r} has no option {name!r}: {hint}Its options are {', '.join(names)}.")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

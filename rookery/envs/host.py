@@ -212,9 +212,8 @@ class Host:
         return f"{self.name!r}, environment {env} (incarnation {self.incarnation[env]}), step {self.steps[env]}"
 
     def _note(self, text: str) -> None:
-        key = text.partition(" has values")[0]
-        if key not in self._noted:
-            self._noted.add(key)
+        if note_key(text) not in self._noted:
+            self._noted.add(note_key(text))
             self.notes.append(text)
 
     # ------------------------------------------------------------------------------------------- all of them
@@ -322,6 +321,14 @@ def _not_finite_at(value: Any) -> str:
     return f" at index {tuple(where[0].tolist())}" if where.size and np.ndim(value) else ""
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def note_key(text: str) -> str:
+    """What makes two notes the same, whatever values were seen."""
+    return text.partition(" has values")[0]
+
+
+def shorten(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _short(value: Any) -> str:
+    return shorten(repr(value))

@@ -23,9 +23,9 @@ from rookery.envs.pool import (
     Tally,
     derive_seed,
     env_ids,
+    find_not_finite,
     group_of,
     join,
-    not_finite,
     split,
 )
 from rookery.types import Array, Episode, PyTree, TimeStep
@@ -155,17 +155,13 @@ class JaxPool:
         return jax.tree.unflatten(structure, [_from_host(value[part], leaf) for value, leaf in zip(saved, leaves)])
 
     def _check_finite(self, step: TimeStep, action: PyTree, slots: Slots) -> None:
-        for name, keys in (("reward", None), *self._leaves):
-            leaf = step.reward if keys is None else step.observation
-            for key in keys or ():
-                leaf = leaf[key]
-            bad = not_finite(leaf)
-            if len(bad):
-                row, env = int(bad[0]), int(step.env_ids[bad[0]])
-                place = f"{self.id!r}, environment {env} (incarnation {self._incarnation[env]})"
-                tried = jax.tree.map(lambda x, row=row: np.asarray(x[row]).tolist(), action)
-                message = f"{place}, after {int(slots.count[row])} steps: {name} is not finite after action {tried}"
-                raise EnvironmentFailed(message, env)
+        if (found := find_not_finite(step, self._leaves)) is not None:
+            name, row = found
+            env = int(step.env_ids[row])
+            place = f"{self.id!r}, environment {env} (incarnation {self._incarnation[env]})"
+            tried = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), action)
+            message = f"{place}, after {int(slots.count[row])} steps: {name} is not finite after action {tried}"
+            raise EnvironmentFailed(message, env)
 
 
 # ------------------------------------------------------------------------------------------------------ programs

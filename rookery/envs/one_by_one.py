@@ -42,19 +42,21 @@ class Source:
         creator: Any = id if spec is None else partial(gymnasium.make, _lean(spec))
         self.make_env: MakeEnv = partial(creator, **options) if options else creator
         self._key = (id, repr(sorted(options.items()))) if isinstance(id, Hashable) else None
+        self._travels = True
+        self._found: Measured | None = None
 
     def measured(self) -> Measured | None:
         """What was found when one was tried in a process of its own; None where that cannot be done.
 
         One that raises when it is made raises CannotMake; one that exits or hangs there, EnvironmentFailed.
         """
-        if not nursery.supported():
-            return None
-        try:
-            return measure(self.make_env, self.name, self._key)
-        except CannotTravel as error:
-            warnings.warn(f"{error}. It is stepped in process", stacklevel=4)
-            return None
+        if self._found is None and self._travels and nursery.supported():
+            try:
+                self._found = measure(self.make_env, self.name, self._key)
+            except CannotTravel as error:
+                self._travels = False
+                warnings.warn(f"{error}. It is stepped in process", stacklevel=4)
+        return self._found
 
     def choice(self, num_envs: int, groups: int, cores: int | None) -> Choice:
         found = self.measured()

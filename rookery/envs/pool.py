@@ -81,6 +81,18 @@ def not_finite(array: Array) -> Array:
     return np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
 
 
+def find_not_finite(step: TimeStep, leaves: list[tuple[str, tuple[Any, ...]]]) -> tuple[str, int] | None:
+    """(name, row) of a reward or a leaf of the observation, given as (name, keys), that is not finite; None if all are."""
+    for name, keys in [("reward", None), *leaves]:
+        leaf = step.reward if keys is None else step.observation
+        for key in keys or ():
+            leaf = leaf[key]
+        bad = not_finite(leaf)
+        if len(bad):
+            return name, int(bad[0])
+    return None
+
+
 def join(steps: list[TimeStep]) -> TimeStep:
     """One TimeStep of every group: a copy, so that it outlives the next `send`."""
     return TimeStep(*(tree_map(lambda *leaves: np.concatenate(leaves), *parts) for parts in zip(*steps)))
@@ -88,13 +100,17 @@ def join(steps: list[TimeStep]) -> TimeStep:
 
 def read_options(cls: type, id: str, options: dict[str, Any]) -> Any:
     """An instance of the dataclass `cls`; an unknown option is an error that names the near one."""
-    known = [field.name for field in fields(cls)]
+    check_options(id, options, [field.name for field in fields(cls)])
+    return cls(**options)
+
+
+def check_options(id: str, options: dict[str, Any], known: list[str]) -> None:
+    """Refuses an option that is not among the known ones, naming the near one."""
     for name in options:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(f"{id!r} has no option {name!r}: {hint}Its options are {', '.join(known) or 'none'}.")
-    return cls(**options)
 
 
 class LetterBox:

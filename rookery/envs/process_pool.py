@@ -35,7 +35,7 @@ import numpy as np
 from rookery import spaces
 from rookery.envs import nursery, shared
 from rookery.envs.desk import REBUILD, RESET, STEP, Desk
-from rookery.envs.host import Broken, Host, MakeEnv
+from rookery.envs.host import Broken, Host, MakeEnv, note_key, shorten
 from rookery.envs.pool import EnvironmentFailed, Tally, derive_seed, env_ids, group_of, split
 from rookery.envs.worker import LOOK_OUT_SECONDS, Mail
 from rookery.trees import tree_leaves, tree_map
@@ -140,7 +140,7 @@ class ProcessPool:
         self._is_here = np.zeros(num_envs, bool)
         if self._workers[-1].desk is not None:
             self._is_here[self._workers[-1].ids] = True
-        self._in_group = [[w for w in self._workers if self._meets(w, group)] for group in self.groups]
+        self._in_group = [self._owners(group) for group in self.groups]
         self._ids = [env_ids(group) for group in self.groups]
         self._encode = [spaces.action_encoder(self._action, len(ids)) for ids in self._ids]
         self._encode_any = spaces.action_encoder(self._action)
@@ -162,7 +162,8 @@ class ProcessPool:
         self._settle()
         self._seed = self._seed if seed is None else seed
         self._board.incarnation[:] = 0
-        self._orders[:], self._usual = RESET, False
+        for env in range(self.num_envs):
+            self._order(env, RESET)
         self._tally.start_all()
         everyone = np.arange(self.num_envs)
         self._request(slice(0, self.num_envs), self._workers)
@@ -228,16 +229,17 @@ class ProcessPool:
 
     def ready_group(self) -> int:
         """A group that was sent to and can be received without a wait (or fails at once); waits for the first."""
-        board, workers = self._board, self._workers
+        board = self._board
         flying = [(group, part) for group, part in enumerate(self.groups) if self._flying[part].all()]
         if not flying:
             raise RuntimeError("ready_group() without a send() to any group")
         while True:
             for group, part in flying:
-                if (board.done[part] == board.want[part]).all() or any(w.state == DEAD for w in self._in_group[group]):
+                answered = (board.done[part] == board.want[part]) | self._is_here[part]
+                if answered.all() or any(worker.state == DEAD for worker in self._in_group[group]):
                     return group
             if not self._pump(self._patience):
-                self._kill_the_late(workers)
+                self._kill_the_late(self._workers)
 
     def rebuild(self, env_id: int) -> None:
         """A fresh environment in that slot; if its worker is gone, another worker with all its environments."""
@@ -272,7 +274,7 @@ class ProcessPool:
                   for name in ("ended", "reseed", "incarnation", "steps")}  # fmt: skip
         for env in np.flatnonzero(self._orders != STEP):  # what is ordered but not done yet
             joined["ended"][env], joined["reseed"][env] = True, self._board.seed[env]
-            joined["incarnation"][env] = self._board.incarnation[env]
+            joined["incarnation"][env], joined["steps"][env] = self._board.incarnation[env], 0
         states = [state for part in parts for state in part["saved"]["envs"]]
         last = dict(zip(TimeStep._fields, self._copy(np.arange(self.num_envs))))
         return {"envs": tuple(states[i] for i in order), **joined, "last": last,
@@ -337,8 +339,6 @@ class ProcessPool:
     def _request_unusual(self, ids: np.ndarray) -> None:
         """Some are to be reset or rebuilt, or are not there, or were so the last time."""
         board = self._board
-        for env in ids[self._orders[ids] != STEP].tolist():
-            board.seed[env] = derive_seed(self._seed, env, int(board.incarnation[env]))
         board.order[ids] = self._orders[ids]
         there, absent = ids[self._present[ids]], ids[~self._present[ids]]
         self._orders[there] = STEP
@@ -406,7 +406,7 @@ class ProcessPool:
         undone = ids[board.done[ids] != board.want[ids]]
         now = int(board.now[worker.index])
         env = now if now in undone else int(undone[0])
-        action = _shorten(str(tree_map(lambda leaf: leaf[env], board.action)))
+        action = shorten(str(tree_map(lambda leaf: leaf[env], board.action)))
         lives = f"environments {_ranges(ids)} lived there"
         step = board.steps[env] + (env != now)  # counted when it begins
         place = f"{self.id!r}, environment {env} (incarnation {board.incarnation[env]}), step {step}"
@@ -514,7 +514,7 @@ class ProcessPool:
         for worker in self._workers:
             failed = self._letter(worker).get("failed")
             if worker.state == STARTING and failed is not None:
-                self._kill(worker, f"{failed['message']}\n{failed['traceback'].rstrip()}\n")
+                self._kill(worker, "")  # the letter says why
             elif worker.state == STARTING and time.monotonic() - worker.since > self._start_seconds:
                 self._kill(worker, f"its environments were not made within {self._start_seconds:g} s; it was killed")
 
@@ -588,7 +588,7 @@ class ProcessPool:
             if worker.desk is not None:
                 if type == "restore":
                     worker.desk.host.restore(**content)
-                self._letter(worker)[answer] = {"saved": worker.desk.host.snapshot()}
+                self._letter(worker)[answer] = {"saved": worker.desk.host.snapshot() if type == "snapshot" else None}
                 continue
             self._letter(worker).pop(answer, None)
             worker.mail.send(type, **content)  # type: ignore[union-attr]
@@ -609,13 +609,18 @@ class ProcessPool:
         return self._letters.setdefault(worker.index, {})
 
     def _tell(self, text: str) -> None:
-        key = text.partition(" has values")[0]
-        if key not in self._told:
-            self._told.add(key)
+        """Once, although every worker says it."""
+        if note_key(text) not in self._told:
+            self._told.add(note_key(text))
             warnings.warn(text, stacklevel=5)
 
     def _reincarnate(self, env: int, order: int) -> None:
         self._board.incarnation[env] += 1
+        self._order(env, order)
+
+    def _order(self, env: int, order: int) -> None:
+        """For the next request to it, with the seed that belongs to its incarnation."""
+        self._board.seed[env] = derive_seed(self._seed, env, int(self._board.incarnation[env]))
         self._orders[env], self._usual = order, False
 
     def _show_blank(self, ids: np.ndarray) -> None:
@@ -649,9 +654,6 @@ class ProcessPool:
         board = self._board
         columns = (board.observation, board.reward, board.terminated, board.truncated, board.first)
         return TimeStep(ids.astype(np.int32), *tree_map(lambda leaf: leaf[ids], columns))
-
-    def _meets(self, worker: _Worker, group: slice) -> bool:
-        return bool(((worker.ids >= group.start) & (worker.ids < group.stop)).any())
 
     def _owners(self, ids: Any) -> list[_Worker]:
         return [self._workers[i] for i in dict.fromkeys(self._owner[ids].tolist())]
@@ -699,7 +701,3 @@ def _ranges(ids: np.ndarray) -> str:
     """[0, 1, 2, 7] -> "0-2, 7"."""
     runs = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}…"

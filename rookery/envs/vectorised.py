@@ -23,9 +23,9 @@ from rookery.envs.pool import (
     Tally,
     derive_seed,
     env_ids,
+    find_not_finite,
     group_of,
     join,
-    not_finite,
     split,
 )
 from rookery.trees import tree_map
@@ -191,18 +191,9 @@ class VectorisedPool:
         )
 
     def _check_finite(self, step: TimeStep) -> None:
-        self._require_finite(step, "reward", step.reward)
-        for name, keys in self._leaves:
-            leaf = step.observation
-            for key in keys:
-                leaf = leaf[key]
-            self._require_finite(step, name, leaf)
-
-    def _require_finite(self, step: TimeStep, name: str, leaf: Array) -> None:
-        bad = not_finite(leaf)
-        if len(bad):
-            env = int(step.env_ids[bad[0]])
-            raise EnvironmentFailed(f"{self.id!r}, environment {env}: {name} is not finite", env)
+        if (found := find_not_finite(step, self._leaves)) is not None:
+            env = int(step.env_ids[found[1]])
+            raise EnvironmentFailed(f"{self.id!r}, environment {env}: {found[0]} is not finite", env)
 
 
 _WORD = 2**64

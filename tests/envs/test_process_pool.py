@@ -88,6 +88,9 @@ def test_snapshots_are_exact_and_the_same_as_those_of_the_serial_pool():
         for one in (pool, serial):
             play(one, 7)
         assert_same(pool.snapshot(), serial.snapshot())
+        for one in (pool, serial):
+            one.rebuild(1)  # what is ordered and not done yet is in it too
+        assert_same({**pool.snapshot(), "envs": ()}, {**serial.snapshot(), "envs": ()})
         saved = pool.snapshot()
         expected = play(serial, 20, start=serial._everything()).steps
         restored = other.restore(saved)
@@ -140,6 +143,10 @@ def test_whichever_group_is_ready_can_be_taken():
             if taken.count(1) < 3 and group == 1:
                 pool.send([0, 0], 1)
         assert taken == [1, 1, 1, 0]
+    with pool_of(Counter, 4, groups=2, processes=1, here=True) as pool:
+        pool.reset(0)
+        pool.send([0, 0], 1)
+        assert pool.ready_group() == 1 and pool.recv(1).reward.tolist() == [1, 1]
 
 
 def test_misuse_is_named():
