@@ -17,7 +17,6 @@ from rookery.run.config import Config, ConfigError, check, check_values
 from rookery.run.directory import Run
 from rookery.run.versions import fingerprint
 from rookery.runtime.interface import Runtime
-from rookery.runtime.roster import span
 from rookery.types import Agent, EnvPool, PyTree, Spec
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -45,7 +44,7 @@ def assemble(cfg: Config) -> Parts:
             given = ", ".join(f"{key}={value!r}" for key, value in cfg.env_options.items())
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
         agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
-        check(cfg, agent)
+        check(cfg, agent, spec)
         if cfg.run.devices > 1:
             from rookery.workers.mesh import mesh_of
 
@@ -87,8 +86,8 @@ class PoolFactory:
 
 
 def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
-    collectors = span(cfg.topology.collectors)[1] if share is None else share
-    return PoolFactory(cfg.env, cfg.env_options, processes_of(cfg), cfg.run.env_step_seconds, collectors)
+    workers = max((most for _, most in cfg.topology.roles().values()), default=1) if share is None else share
+    return PoolFactory(cfg.env, cfg.env_options, processes_of(cfg), cfg.run.env_step_seconds, workers)
 
 
 def open_runtime(cfg: Config) -> Runtime:
@@ -103,8 +102,8 @@ def open_runtime(cfg: Config) -> Runtime:
         raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
     return RayRuntime(
         address=cfg.run.address,
-        resources={"collector": cfg.run.collector},
-        counts={"collector": span(cfg.topology.collectors)},
+        resources=dict.fromkeys(cfg.topology.roles(), cfg.run.collector),
+        counts=cfg.topology.roles(),
         prepare=startup.prepare,
         versions=fingerprint,
     )

@@ -19,8 +19,7 @@ import msgspec
 from rookery import systems
 from rookery.run import startup
 from rookery.runtime.interface import Resources
-from rookery.runtime.roster import span
-from rookery.types import Agent
+from rookery.types import Agent, Spec
 
 
 class ConfigError(ValueError):
@@ -111,11 +110,7 @@ class Config:
 
     @property
     def steps_per_update(self) -> float:
-        if (steps := getattr(self.algorithm, "steps_per_update", None)) is not None:  # it learns from a replay
-            return steps
-        collectors = span(self.topology.collectors)[1]
-        rollouts = getattr(self.topology, "rollouts_per_batch", collectors)
-        return self.topology.num_envs // collectors * rollouts * self.algorithm.rollout_length
+        return self.topology.steps_per_update(self.algorithm)
 
     @property
     def num_updates(self) -> int:
@@ -215,7 +210,7 @@ def check_values(config: Config) -> None:
     if run.address is not None and run.runtime != "ray":
         raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
     try:
-        span(topology.collectors)
+        topology.roles()
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if run.seconds is not None and run.seconds <= 0:
@@ -224,18 +219,20 @@ def check_values(config: Config) -> None:
         raise ConfigError("--stop-eval-return and --eval-every need evaluations: --eval-episodes must be at least 1")
     minibatches = getattr(algorithm, "minibatches", 1)
     recurrent = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
-    pieces = topology.num_envs if recurrent else topology.num_envs * algorithm.rollout_length
+    pieces = topology.num_envs if recurrent or minibatches == 1 else topology.num_envs * algorithm.rollout_length
     if pieces % minibatches:
         what = "sequences (one per environment, as the network has a memory)" if recurrent else "steps per update"
         below = max(n for n in range(1, minibatches) if pieces % n == 0)
         raise ConfigError(f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}")
 
 
-def check(config: Config, agent: Agent) -> None:
+def check(config: Config, agent: Agent, spec: Spec) -> None:
     """Refuses a combination that cannot be right, with the reason and the nearest right one."""
     needs, topology = agent.needs, config.topology
     lag = topology.max_lag()
     name, where = _class_name(config.algorithm), _class_name(topology)
+    if (reason := topology.refuses(agent, spec)) is not None:
+        raise ConfigError(f"{where} cannot drive {name}: {reason}.")
     if needs.max_lag is not None and lag > needs.max_lag:
         nearest = "Sync" if needs.max_lag == 0 else f"{where} with fewer rollouts in flight"
         also = " (or APPO, which is PPO made for old data)" if name == "PPO" else ""

@@ -10,7 +10,6 @@ from typing import Any
 
 from rookery.run import startup
 from rookery.run.display import Row, clock, number
-from rookery.runtime.roster import span
 
 BUSY = 0.10  # a learner that is idle less than this share of the time is the limit
 COLLECTING = ("env", "inference", "transfer")
@@ -54,8 +53,8 @@ def outcome(trainer: Any, result: Any) -> Outcome:
         target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
         seconds_to_target=trainer.seconds_to_target, total_steps=options.total_steps, checkpoint=trainer.last_checkpoint,
         bottleneck=bottleneck(
-            whole, cores=startup.available_cores(), collectors=span(topology.collectors)[1], num_envs=topology.num_envs,
-            groups=topology.groups, overlaps=topology.overlaps,
+            whole, cores=startup.available_cores(), num_envs=topology.num_envs, overlaps=topology.overlaps,
+            collectors=max((most for _, most in topology.roles().values()), default=1), groups=getattr(topology, "groups", 1),
         ),
         **{name: m[name] for name in names},
     )  # fmt: skip

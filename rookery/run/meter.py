@@ -7,8 +7,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rookery.runtime.roster import span
-
 PHASES = ("env", "inference", "transfer", "learn")
 
 
@@ -40,7 +38,8 @@ class Meter:
     """
 
     def __init__(self, topology: Any, *, updates: int = 0, window_seconds: float = 5.0) -> None:
-        self._collectors, self._overlaps, self._updates = span(topology.collectors)[1], topology.overlaps, updates
+        self._collectors = max((most for _, most in topology.roles().values()), default=1)
+        self._overlaps, self._updates = topology.overlaps, updates
         self._window = window_seconds
         self._first: Point | None = None
         self._last: Point | None = None

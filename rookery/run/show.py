@@ -39,9 +39,11 @@ def describe(cfg: Config) -> tuple[dict[str, Any], str]:
 def letters(cfg: Config) -> list[str]:
     """What the letters of the figure stand for here."""
     topology = cfg.topology
-    values = [("T", cfg.algorithm.rollout_length), ("B", topology.num_envs), ("C", topology.collectors)]
-    values += [("K", topology.in_flight)] if hasattr(topology, "in_flight") else []
-    return [f"{letter} = {value}" for letter, value in values]
+    meanings = {
+        "T": (cfg.algorithm, "rollout_length"), "B": (topology, "num_envs"), "C": (topology, "collectors"),
+        "K": (topology, "in_flight"), "W": (topology, "workers"), "S": (topology, "shards"), "N": (topology, "peers"),
+    }  # fmt: skip
+    return [f"{letter} = {getattr(part, name)}" for letter, (part, name) in meanings.items() if hasattr(part, name)]
 
 
 def size(nbytes: float) -> str:

@@ -22,6 +22,7 @@ from typing import ClassVar
 from rookery.data.queue import Queue, Taken
 from rookery.data.replay import Replay, table_for
 from rookery.runtime.roster import span
+from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
 from rookery.types import Agent, PyTree, Spec
 
@@ -42,6 +43,8 @@ class ActorLearner:
     """Rollouts that each collector is asked for ahead of time, so that it never waits for the driver."""
     prefetch: int = 1
     """Batches that wait at the learner while it computes."""
+
+    roles, refuses, steps_per_update = collector_roles, fixed_rollouts, steps_per_batch
 
     def max_lag(self) -> int:
         """In updates: what may be in flight or waiting when a rollout's parameters are read, plus the update itself."""

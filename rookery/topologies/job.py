@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Job:
     seed: int
     devices: int = 1  # of the learner
     env_restarts: int = 20  # failures of environments that a collector mends within a minute
+    env: Any = None  # what the user named, for a topology that compiles environments into its own program
+    env_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Edge(NamedTuple):
@@ -80,12 +82,21 @@ class Progress:
 
 
 class Topology(Protocol):
-    """A frozen dataclass of counts and periods."""
+    """A frozen dataclass of counts and periods.
+
+    Its snapshot is a tree of arrays with at least {"learner": {"state": the flat TrainState that is evaluated}, "meters":
+    Meters.snapshot()}: evaluation and resuming read these two, whatever the topology.
+    """
 
     overlaps: ClassVar[bool]  # do collectors work while the learner learns?
+    num_envs: int  # environments in all
 
-    def graph(self, agent: Agent, spec: Spec) -> Graph: ...
-    def max_lag(self) -> int: ...
+    def roles(self) -> dict[str, tuple[int, int]]: ...  # workers that a cluster hosts, by the role they are spawned with
+    def refuses(self, agent: Agent, spec: Spec) -> str | None: ...
+    #   why this agent cannot be driven, and what can ("..., use Sync"); None where it can
+    def steps_per_update(self, algorithm: Any) -> float: ...  # environment steps, planned
+    def graph(self, agent: Agent, spec: Spec) -> Graph: ...  # its edges are all that Progress.items counts
+    def max_lag(self) -> int: ...  # of the data that is learned from, in updates
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]: ...
 
 

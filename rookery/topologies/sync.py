@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rookery.data.replay import table_for
+from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.collector import Collected
@@ -31,6 +32,8 @@ class Sync:
     collectors: int = 1
     groups: int = 1
     """Groups of environments per collector: one steps while the next is decided on."""
+
+    roles, refuses, steps_per_update = collector_roles, fixed_rollouts, steps_per_batch
 
     def max_lag(self) -> int:
         return 0

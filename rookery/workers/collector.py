@@ -22,6 +22,7 @@ from rookery.envs import Mended, Mender
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, TimeStep
 from rookery.workers.acting import compiled_step, with_previous
+from rookery.workers.rows import Rows
 from rookery.workers.shapes import rollout_specs
 
 
@@ -98,7 +99,7 @@ class Collector:
         explore = self._agent.explore(self._env_index, self._num_envs, played)
         rollout.version[:], rollout.stream[:], rollout.step[:] = version, self._streams, self._steps
         parts = [arrays.columns(rollout, columns) for columns in self._pool.groups]
-        rows = [_Rows(part) for part in parts]
+        rows = [Rows(part) for part in parts]
         explores = [jax.tree.map(lambda x, c=columns: x[c], explore) for columns in self._pool.groups]
         for t in range(self._needs.rollout_length):
             for group in range(len(parts)):
@@ -124,7 +125,7 @@ class Collector:
             self._steps[list(failure.env_ids)] = 0
         return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended, priorities)
 
-    def _decide(self, group: int, rows: _Rows, t: int, params: PyTree, explore: PyTree) -> None:
+    def _decide(self, group: int, rows: Rows, t: int, params: PyTree, explore: PyTree) -> None:
         """Acts on what the group shows now, remembers the decision in row t, and lets the group step."""
         now = self._current[group]
         begin = time.perf_counter()
@@ -152,7 +153,7 @@ class Collector:
         seconds["transfer"] += written - decided
         seconds["env"] += sent - written
 
-    def _receive(self, group: int, rows: _Rows, t: int) -> None:
+    def _receive(self, group: int, rows: Rows, t: int) -> None:
         """Takes the answer to action t - 1: the outcome of row t - 1 and the observation of row t."""
         begin = time.perf_counter()
         now = self._current[group] = self._mender.recv(group)
@@ -200,19 +201,3 @@ class Collector:
 
     def close(self) -> None:
         self._pool.close()
-
-
-class _Rows:
-    """The leaves of a rollout's part, flattened once per rollout instead of at every step."""
-
-    def __init__(self, part: Rollout) -> None:
-        self.observation, self.action = jax.tree.leaves(part.observation), jax.tree.leaves(part.action)
-        self.extras_by_name = part.extras
-        self.extras = jax.tree.leaves({k: v for k, v in part.extras.items() if k != "discounted_return"})
-        self.memory = jax.tree.leaves(part.memory)
-        self.reward, self.discount, self.valid = part.reward, part.discount, part.valid
-
-    @staticmethod
-    def write(leaves: list[np.ndarray], t: int, tree: PyTree) -> None:
-        for to, source in zip(leaves, jax.tree.leaves(tree)):
-            to[t] = source
