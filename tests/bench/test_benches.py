@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import cartpole, learning, memory, metrics, peers, pong, process, roofline
+from rookery.bench import cartpole, learning, memory, metrics, peers, pong, process, roofline, runtimes
 
 NOW = {
     "date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0],
@@ -278,7 +278,7 @@ import subprocess
 import sys
 import time
 from rookery.bench import learning, main, process
-slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
+slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
 process.rookery = lambda *_, **__: process.run(slow, timeout=60)
 main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--out", "None"])
 """
@@ -325,3 +325,40 @@ def test_kills_are_survived_and_what_is_torn_would_be_seen(monkeypatch):
         step = TimeStep(np.zeros(1), {name: value[None] for name, value in row.items()}, np.zeros(1), *flags)
         torn.judge(seen, step, last)
     assert seen.torn == 2 and seen.wrong == 1
+
+
+# ------------------------------------------------------------------------------------------------------- runtimes
+
+
+def test_runtimes_compares_returns_by_their_intervals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    local, ray = {"0": 480.0, "1": 490.0, "2": 500.0}, {"0": 400.0, "1": 401.0, "2": 402.0}
+    asked = []
+
+    def fake(command: list[str], *, runs: Path, timeout: float) -> process.Finished:
+        seed, runtime = command[command.index("--seed") + 1], command[command.index("--runtime") + 1]
+        asked.append((runtime, seed))
+        (tmp_path / "metrics.jsonl").write_text("")
+        return finished(3.0, eval_return_mean=(local if runtime == "local" else ray)[seed], run=str(tmp_path))
+
+    monkeypatch.setattr(process, "rookery", fake)
+    (found,) = runtimes.measure(runtimes.parse(["--part", "returns", "--seeds", "3"]))
+    assert asked == [("local", "0"), ("ray", "0"), ("ray", "1"), ("local", "1"), ("local", "2"), ("ray", "2")], "in turns"
+    low, high = 490 - 4.30 * 10 / 3**0.5, 490 + 4.30 * 10 / 3**0.5
+    assert (found.rows[0]["low"], found.rows[0]["high"]) == (pytest.approx(low), pytest.approx(high))
+    assert not found.verdicts[0].met, "480 to 500 is not 400 to 402"
+    ray |= {"0": 470.0, "1": 495.0, "2": 500.0}
+    assert runtimes.measure(runtimes.parse(["--part", "returns", "--seeds", "3"]))[0].verdicts[0].met
+
+
+def test_runtimes_compares_rollouts_with_bare_ray(monkeypatch: pytest.MonkeyPatch):
+    rounds = [
+        {"bare": 1.0, "ours": 0.7, "ratio": 0.7},
+        {"ours": 0.9, "bare": 1.0, "ratio": 0.9},
+        {"bare": 0.5, "ours": 0.4, "ratio": 0.8},
+    ]
+    monkeypatch.setattr(process, "run", lambda command, **how: finished(9.0, nbytes=10**7, rounds=rounds))
+    (found,) = runtimes.measure(runtimes.parse(["--part", "rollouts"]))
+    assert [row["GB/s"] for row in found.rows] == [1.0, 0.7] and found.verdicts[0].value == 0.8 and found.verdicts[0].met
+    monkeypatch.setattr(process, "run", lambda command, **how: process.Finished(9.0, {}, "left with status 1"))
+    (failed,) = runtimes.measure(runtimes.parse(["--part", "rollouts"]))
+    assert failed.failures and not failed.verdicts[0].met
