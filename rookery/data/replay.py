@@ -24,7 +24,15 @@ CHUNK_ROWS = 64  # at most: what is open is not full yet, one chunk of every env
 
 
 def table_for(
-    needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int, seed: int,
+    needs: Needs,
+    specs: Rollout,
+    *,
+    collectors: int,
+    in_flight: int,
+    parts: int,
+    slots: int,
+    prefetch: int,
+    seed: int,
     stored: bool = False,
 ) -> Queue | Replay:
     """What stands between collectors and learner. parts, slots: of a queue; the others are those of the topology.

@@ -257,7 +257,7 @@ def check(config: Config, agent: Agent) -> None:
     many = (config.run.learner_processes or 1) * config.run.devices
     if columns % many:
         raise ConfigError(
-            f"a batch has {columns} columns ({'--batch-size' if needs.table is not None else 'environments'}), which "
+            f"a batch has {columns} columns ({'samples' if needs.table is not None else 'environments'}), which "
             f"{many} learners or devices cannot share evenly: make it a multiple of {many}"
         )
     if needs.replay and needs.table is None:

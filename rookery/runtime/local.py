@@ -104,12 +104,15 @@ class LocalRuntime:
         """apart: roles that live in processes, and how many of each share the cores; prepare: before anything in one."""
         self._handles: list[Handle] = []
         self._children: list[Handle] = []
+        self._closed = False
         self._apart, self._prepare = apart or {}, prepare or _nothing
         self._drain_seconds = drain_seconds
         self.abandoned: list[str] = []  # a thread cannot be killed: those that did not end are named here
 
     def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle:
         if role in self._apart:
+            if self._closed:  # nobody would end it
+                raise RuntimeError(f"{name} was to be started after its runtime was closed")
             threads = max(1, self.room(role, 0) // self._apart[role])
             child = Child(name, (self._prepare, worker, args, kwargs), {"NPROC": str(threads)})  # XLA's threads
             handle = Handle(name, child.made, child.kill)
@@ -135,6 +138,7 @@ class LocalRuntime:
 
     def close(self) -> None:
         """First those that may be asking the processes, then these, which end in any case."""
+        self._closed = True
         deadline = time.monotonic() + self._drain_seconds
         for handles in (self._handles, self._children):
             for handle in handles:

@@ -172,7 +172,10 @@ def _parts(batch: StoredBatch, own: slice, put: Callable[[Any], Any]) -> tuple[l
     """The rollouts that have columns of `own`, and which. Those that a checkpoint brought are in no store yet."""
     width = batch.width // len(batch.rollouts)
     found = [
-        (stored.value if stored.fetch else put(stored.value), Cut(max(own.start - i * width, 0), min(own.stop - i * width, width)))
+        (
+            stored.value if stored.fetch else put(stored.value),
+            Cut(max(own.start - i * width, 0), min(own.stop - i * width, width)),
+        )
         for i, stored in enumerate(batch.rollouts)
         if own.start < (i + 1) * width and own.stop > i * width
     ]

@@ -59,7 +59,7 @@ class Rank:
         _listen_only_at(os.environ.get(HOST, "127.0.0.1"))
         jax.distributed.initialize(
             address, count, number, local_device_ids=devices, cluster_detection_method="deactivate",
-            coordinator_bind_address=address, initialization_timeout=60, heartbeat_timeout_seconds=20,
+            coordinator_bind_address=address, initialization_timeout=120,
         )  # fmt: skip
 
     def begin(self, agent: Agent, seed: int, devices: int, version: int, snapshot: PyTree | None) -> tuple[PyTree, int]:
