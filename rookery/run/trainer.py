@@ -125,6 +125,7 @@ class Trainer:
         job = Job(
             self.agent, self.spec, pool_factory(self.config), self._runtime, options.seed, options.devices,
             env_restarts=options.env_restarts, env=self.config.env, env_options=self.config.env_options,
+            learners=options.learner_processes,
         )  # fmt: skip
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
