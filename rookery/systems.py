@@ -68,6 +68,12 @@ SYSTEMS: dict[str, System] = {
                 "learning_rate": 6.25e-5, "target_period": 2_000, "replay": {"selector": "prioritized", "exponent": 0.5},
             },
         ),
+        System("seed", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace with one policy beside the learner",
+               "Espeholt et al. 2020", {"inference": "central"}),
+        System("seed-r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "R2D2 with one policy beside the learner",
+               "Espeholt et al. 2020", {"inference": "central", "num_envs": 16}),
+        System("sample-factory", "appo:APPO", "actor_learner:ActorLearner", "APPO, one policy for environments in processes",
+               "Petrenko et al. 2020", {"inference": "central"}),
     )
 }
 
@@ -85,11 +91,11 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 64, "rollout_length": 32, "learning_rate": 5e-3, "entropy_cost": 0.01, "anneal": True,
         "total_steps": 1_000_000,
     }),
-    Preset(("impala",), "CartPole-v1", {
+    Preset(("impala", "seed"), "CartPole-v1", {
         "num_envs": 64, "groups": 1, "rollout_length": 16, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
         "total_steps": 800_000,
     }),
-    Preset(("appo",), "CartPole-v1", {
+    Preset(("appo", "sample-factory"), "CartPole-v1", {
         "num_envs": 32, "groups": 1, "learning_rate": 3e-3, "max_gradient_norm": 0.5, "clip": 0.2, "discount": 0.98,
         "trace_lambda": 1.0, "entropy_cost": 0.0, "anneal": True, "total_steps": 800_000,
     }),
@@ -106,6 +112,12 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("apex-dqn",), "CartPole-v1", {
         "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
         "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 16.0}, "total_steps": 300_000,
+    }),
+    Preset(("r2d2", "seed-r2d2"), "CartPole-v1", {
+        "num_envs": 16, "groups": 1, "rollout_length": 10, "burn_in": 10, "sequence_length": 20, "batch_size": 32, "n_step": 3,
+        "discount": 0.98, "learning_rate": 1e-3, "adam_epsilon": 1e-5, "target_period": 100,
+        "network": {"hidden": (64,), "core": "lstm", "core_size": 64, "activation": "relu"},
+        "replay": {"capacity": 100_000, "min_size": 200, "samples_per_insert": 8.0}, "total_steps": 200_000,
     }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
@@ -126,12 +138,14 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
         "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
     }),
-    Preset(("r2d2",), "ALE/*", {
+    Preset(("r2d2", "seed-r2d2"), "ALE/*", {
         "groups": 2, "network": {"encoder": "nature", "core": "lstm", "core_size": 512}, "replay": {"stack": 4},
         "total_steps": 10_000_000,
     }),
-    Preset(("impala",), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
-    Preset(("appo",), "ALE/*", {**ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000}),
+    Preset(("impala", "seed"), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
+    Preset(("appo", "sample-factory"), "ALE/*", {
+        **ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000,
+    }),
 )  # fmt: skip
 
 

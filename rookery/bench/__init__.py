@@ -22,6 +22,7 @@ BENCHES = {
     "runtimes": "the same run on local and on ray: returns, steps/s, and the rate of large rollouts",
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
+    "central": "central beside local inference: steps/s at the same batch, and where the time goes",
     "learning": "returns of many tasks and seeds against the bar of each task",
     "report": "the newest records of benchmarks/ as Markdown tables",
 }

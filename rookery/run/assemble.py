@@ -88,6 +88,8 @@ class PoolFactory:
 
 def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
     workers = max((most for _, most in cfg.topology.roles().values()), default=1) if share is None else share
+    if cfg.run.runtime == "local" and getattr(cfg.topology, "inference", "local") == "central":
+        workers = 1  # all environments are in one pool
     return PoolFactory(cfg.env, cfg.env_options, processes_of(cfg), cfg.run.env_step_seconds, workers)
 
 

@@ -12,8 +12,13 @@ from rookery.types import Agent, Spec
 
 
 def collector_roles(topology: Any) -> dict[str, tuple[int, int]]:
-    """Of a topology whose collectors live apart."""
-    return {"collector": span(topology.collectors)}
+    """Of a topology whose collectors live apart; with central inference, of one whose environments do."""
+    least, most = span(topology.collectors)
+    if getattr(topology, "inference", "local") == "local":
+        return {"collector": (least, most)}
+    if least < most:
+        raise ValueError(f"--collectors {least}..{most}: with central inference these are hosts, and their number is fixed")
+    return {"host": (least, most)}
 
 
 def fixed_rollouts(topology: Any, agent: Agent, spec: Spec) -> str | None:

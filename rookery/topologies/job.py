@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -119,6 +118,7 @@ class Meters:
     mended: list[Mended] = field(default_factory=list)
     report: dict[str, float] = field(default_factory=dict)
     lags: list[tuple[float, int]] = field(default_factory=list)
+    workers: dict[str, int] = field(default_factory=dict)  # what central inference says of its hosts
 
     def collected(self, rollout: Collected) -> None:
         self.env_steps += rollout.env_steps
@@ -129,6 +129,10 @@ class Meters:
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
         self.moved("rollouts")
+        if rollout.said is not None:
+            self.workers = rollout.said.workers
+            for edge, count in rollout.said.moved.items():
+                self.moved(edge, count)
 
     def learned(self, update: Update, table: dict[str, float] | None = None) -> None:
         """table: what the table tells of itself."""
@@ -167,7 +171,7 @@ class Meters:
             lag_max=max((peak for _, peak in lags), default=0),
             seconds=dict(self.seconds),
             items=dict(self.items),
-            workers=crew.workers(),
+            workers=crew.workers() | self.workers,
             snapshot=snapshot,
         )
 
@@ -189,10 +193,13 @@ class Crew:
     """One learner and a fleet of collectors of a job, and what is done with all of them at once."""
 
     def __init__(
-        self, job: Job, *, collectors: tuple[int, int], envs_per_collector: int, groups: int, parts: int,
-        in_flight: int = 1, snapshot: PyTree | None,
+        self, job: Job, *, collectors: tuple[int, int], envs_per_collector: int, make_pool: Callable[[], EnvPool], parts: int,
+        in_flight: int = 1, snapshot: PyTree | None, worker: Callable[..., Any] = Collector,
     ) -> None:  # fmt: skip
-        """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector."""
+        """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector.
+
+        make_pool: of one collector; worker: made in its place, beside the learner: what waits for hosts cannot be given up.
+        """
         most, self.specs = collectors[1], rollout_specs(job.agent, job.spec, envs_per_collector)
         shapes = batch_specs(job.agent.needs, self.specs, parts)
         columns = shapes.reward.shape[1]
@@ -202,17 +209,18 @@ class Crew:
         if len(self._saved) != most:
             raise ValueError(f"the checkpoint was made with --collectors {len(self._saved)}, not {most}: use that number")
         self.job, self._most = job, most
-        self._make_pool = functools.partial(job.make_pool, envs_per_collector, groups)
-        self.stored = job.learners is not None and job.runtime.stores
+        self._make_pool, self._worker = make_pool, worker
+        self.stored = job.learners is not None and job.runtime.stores and worker is Collector
         self._losses = {"learners_lost": 0, "updates_lost": 0}
         self.learner = self._learner(snapshot["learner"] if snapshot else None)
         self._lives: list[int] = list(map(int, snapshot.get("lives", ()))) if snapshot else []
-        patience = job.runtime.patience
+        patience = job.runtime.patience if worker is Collector else None
         terms = Terms(least=collectors[0], most=most, in_flight=in_flight, call_deadline=patience, start_deadline=patience)
         self.collectors = Fleet(job.runtime, "collector", Roster(terms, self._lives), self._collector, self._greet)
         self.collectors.tend()  # they start while the learner does
         self.params, self.version = self.learner.call("published").result()
-        self._published = job.runtime.put(self.params)
+        self._put: Callable[[PyTree], Any] = job.runtime.put if worker is Collector else lambda params: params
+        self._published = self._put(self.params)
         self.learner.call("warm_up", shapes)
 
     def _learner(self, snapshot: PyTree | None) -> Handle:
@@ -231,7 +239,7 @@ class Crew:
         """A life that a snapshot was taken of goes on; every other starts its own streams."""
         goes_on = life.number == (self._lives[life.place] if self._lives else 0)
         return self.job.runtime.spawn(
-            Collector, self.job.agent, self._make_pool, index=life.place, num_collectors=self._most,
+            self._worker, self.job.agent, self._make_pool, index=life.place, num_collectors=self._most,
             seed=self.job.seed, incarnation=life.number * LIFE, env_restarts=self.job.env_restarts,
             snapshot=self._saved[life.place] if goes_on else None, name=f"collector-{life.place}", role="collector",
         )  # fmt: skip
@@ -242,7 +250,7 @@ class Crew:
     def publish(self, update: Update, meters: Meters) -> None:
         """Newest wins: a collector reads it at the start of its next rollout."""
         self.params, self.version = update.params, update.version
-        self._published = self.job.runtime.put(update.params)
+        self._published = self._put(update.params)
         meters.moved("parameters", self.collectors.publish("publish", self._published, update.version))
 
     def done(self, future: Future, seconds: float) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from rookery.data.replay import table_for
@@ -53,8 +54,8 @@ class Sync:
         meters = Meters.continued(snapshot)
         try:
             crew = Crew(
-                job, collectors=(self.collectors, self.collectors), envs_per_collector=each, groups=self.groups,
-                parts=self.collectors, snapshot=snapshot,
+                job, collectors=(self.collectors, self.collectors), envs_per_collector=each,
+                make_pool=partial(job.make_pool, each, self.groups), parts=self.collectors, snapshot=snapshot,
             )  # fmt: skip
             fleet = crew.collectors
             table = table_for(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ class Collected(NamedTuple):
     rollout: Rollout
     mended: Sequence[Mended] = ()  # environments that failed and were rebuilt
     priorities: np.ndarray | None = None  # [T, B] of its rows
+    said: Any = None  # by central inference (inference.Said)
 
 
 class Collector:

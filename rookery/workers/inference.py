@@ -1,0 +1,369 @@
+"""Central inference (SEED RL, Espeholt et al. 2020): a Collector whose environments live elsewhere.
+
+    group 0 ──observation, reward──▶ ┌ memory, partial rollout ┐
+    group 1 ─────────────▶  batch  ──▶ act                     ├──the first that is complete──▶ collect()
+    group 2 ◀──────actions─────────  └ of each group           ┘
+
+A group is what answers together: a slice of a pool, or what lives on one host. Whichever groups have answered are decided
+on in one call, padded to a fixed size: when the batch is full, or when the first of them has waited `wait_seconds`. A slow
+group holds up nobody. Parameters are read at every decision, so they may change inside a rollout; each row has its version.
+
+A group that is lost as a whole (its host is gone) comes back as a new incarnation: its memory is reset, its partial
+rollout is discarded and counted, its streams are new. Where only some slots of a group are lost, the row in between is no
+transition and their streams end with the rollout, as in a Collector. No other slot is touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rookery import ops, spaces
+from rookery.data import arrays
+from rookery.data.chunks import INCARNATIONS
+from rookery.envs import Mended, Mender
+from rookery.trees import tree_map
+from rookery.types import Agent, EnvPool, PyTree, Rollout, TimeStep
+from rookery.workers.acting import compiled_step, with_previous
+from rookery.workers.collector import Collected
+from rookery.workers.rows import Rows
+from rookery.workers.shapes import rollout_specs
+
+
+class Said(NamedTuple):
+    """What central inference tells with a rollout, beside what a collector does."""
+
+    moved: dict[str, int]  # items per edge since the last rollout
+    workers: dict[str, int]  # how it stands: hosts, and what was discarded since the start
+
+
+class _Lane:
+    """What is kept of a group of environments beside the policy."""
+
+    def __init__(self, slots: slice, rollout: Rollout, memory: PyTree, current: TimeStep) -> None:
+        self.slots, self.rollout, self.rows = slots, rollout, Rows(rollout)
+        self.memory, self.current = memory, current
+        self.explore: PyTree = None
+        self.t = 0  # rows that are complete; row t is decided while the group steps
+        self.shown_at = 0.0  # when what is to be decided on came
+        self.void = False  # the answer that is owed belongs to no row
+        self.lost = False  # nothing but first observations since the group was lost
+
+    def forget(self, flying: bool) -> None:
+        """The group was lost: what is half done never becomes a rollout."""
+        self.t, self.void, self.lost = 0, flying, True
+
+
+class Inference:
+    def __init__(
+        self,
+        agent: Agent,
+        make_pool: Callable[[], EnvPool],
+        *,
+        index: int = 0,
+        num_collectors: int = 1,
+        seed: int = 0,
+        incarnation: int = 0,
+        env_restarts: int = 20,
+        snapshot: PyTree | None = None,
+        batch: int = 0,
+        wait_seconds: float | None = None,
+        max_lag: int | None = None,
+    ) -> None:
+        """batch: slots that are decided on together, a multiple of a group; 0: one group. wait_seconds: None: until full.
+
+        max_lag: updates that may be published during a rollout; one that took longer is discarded. None: any number.
+        """
+        self.index, self._agent, self._needs = index, agent, agent.needs
+        self._pool = pool = make_pool()
+        self._mender, self._mended = Mender(pool, restarts=env_restarts), []  # type: Mender, list[Mended]
+        B, self._size = pool.num_envs, pool.groups[0].stop
+        self._batch, self._wait, self._max_lag = batch or self._size, wait_seconds, max_lag
+        self._num_envs, self._env_index = B * num_collectors, index * B + np.arange(B)
+        self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
+        self._step = compiled_step(agent)
+        self._published: tuple[PyTree, int] | None = None
+        self._seconds = {"env": 0.0, "inference": 0.0, "transfer": 0.0}
+        self._moved = {"observations": 0, "actions": 0}
+        self._discarded = 0
+        # the state of the streams, as in a Collector
+        self._counter, self._env_steps = 0, 0
+        self._steps, self._streams = np.zeros(B, np.int64), self._env_index * INCARNATIONS + incarnation
+        self._returns, self._previous_reward = np.zeros(B, np.float32), np.zeros(B, np.float32)
+        self._previous_action = spaces.zeros(pool.spec.action, (B,))
+        self._ends = np.zeros(B, bool)  # its stream ends with the rollout that it is in
+        self._flying: deque[int] = deque()  # groups that step, in the order in which they were sent to
+        self._shown: deque[int] = deque()  # groups that wait for a decision, the longest first
+        self._complete: deque[int] = deque()  # groups whose rollout waits to be delivered
+        self._ready: Callable[[float | None], Sequence[int]] = getattr(pool, "ready_groups", None) or self._oldest
+        if snapshot is not None:
+            self._restore_counters(snapshot)
+        whole = self._first_step(seed, index, incarnation, snapshot)
+        specs = rollout_specs(agent, pool.spec, self._size)
+        self._lanes = [
+            _Lane(g, arrays.allocate(specs), agent.memory(self._size), jax.tree.map(lambda x, g=g: x[g], whole))
+            for g in pool.groups
+        ]
+        if snapshot is not None and snapshot["pool"] is not None:
+            self._restore_lanes(snapshot)
+        else:
+            self._shown.extend(range(len(self._lanes)))
+
+    def publish(self, params: PyTree, version: int) -> None:
+        """Newest wins, from the next decision on; an older version than the one held is ignored."""
+        if self._published is None or version >= self._published[1]:
+            self._published = (params, version)
+
+    def collect(self, out: Rollout | None = None) -> Collected:
+        """The next rollout that a group completes; `out`: where to write it, else it is allocated."""
+        if self._published is None:
+            raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
+        while not self._complete:
+            left = self._until_due()
+            if left == 0.0:
+                self._decide([self._shown.popleft() for _ in range(min(len(self._shown), self._batch // self._size))])
+            else:
+                self._receive(left)
+        return self._deliver(self._complete.popleft(), out)
+
+    def _until_due(self) -> float | None:
+        """Seconds until those that are shown are decided on; 0: now, None: when more have come."""
+        if not self._shown:
+            return None
+        full = min(self._batch // self._size, len(self._shown) + len(self._flying))  # more cannot come
+        if len(self._shown) >= full:
+            return 0.0
+        waited = time.perf_counter() - self._lanes[self._shown[0]].shown_at
+        return None if self._wait is None else max(0.0, self._wait - waited)
+
+    # ------------------------------------------------------------------------------------------------- deciding
+
+    def _decide(self, groups: list[int]) -> None:
+        """One call for all of them; each remembers its part in its row and steps."""
+        assert self._published is not None
+        (params, version), begin = self._published, time.perf_counter()
+        lanes = [self._lanes[group] for group in groups]
+        for lane in lanes:
+            if lane.t == 0:
+                played = self._env_steps * self._num_envs // len(self._steps)
+                explore = self._agent.explore(self._env_index, self._num_envs, played)
+                lane.explore = jax.tree.map(lambda x, slots=lane.slots: x[slots], explore)
+        seen = [self._observation(lane) for lane in lanes]
+        shown = [(o, lane.memory, lane.current.first, lane.explore) for o, lane in zip(seen, lanes)]
+        together = shown[0] if self._batch == self._size else _joined(shown, self._batch)
+        observation, memory, first, explore = together
+        before, decision = self._step(params, observation, memory, first, explore, self._key, np.uint32(self._counter))
+        action = jax.tree.map(np.asarray, decision.action)  # waits for the decision
+        self._counter += 1
+        decided = time.perf_counter()
+        self._seconds["inference"] += decided - begin
+        answer = (before, decision.memory, action, decision.extras)
+        for place, (group, lane) in enumerate(zip(groups, lanes)):
+            part = answer if self._batch == self._size else _part(answer, place, self._size)
+            self._remember(lane, seen[place], part, version)
+            written = time.perf_counter()
+            self._pool.send(part[2], group)
+            self._flying.append(group)
+            sent = time.perf_counter()
+            self._seconds["transfer"] += written - decided
+            self._seconds["env"] += sent - written
+            decided = sent
+        self._moved["actions"] += len(groups)
+
+    def _remember(self, lane: _Lane, seen: PyTree, decided: tuple[PyTree, ...], version: int) -> None:
+        """Row t of the rollout that the group is in: all but its outcome."""
+        before, lane.memory, action, extras = decided
+        rows, t = lane.rows, lane.t
+        if t == 0:
+            rows.write(rows.observation, 0, seen)
+            for to, source in zip(rows.memory, jax.tree.leaves(before)):
+                to[:] = source
+        rows.write(rows.action, t, action)
+        rows.write(rows.extras, t, extras)
+        lane.rollout.version[t] = version
+        if self._needs.previous:
+            jax.tree.map(lambda to, source: to.__setitem__(lane.slots, source), self._previous_action, action)
+
+    def _observation(self, lane: _Lane) -> PyTree:
+        now = lane.current
+        if not self._needs.previous:
+            return now.observation
+        action = jax.tree.map(lambda x: x[lane.slots], self._previous_action)
+        return with_previous(now.observation, action, self._previous_reward[lane.slots], now.first)
+
+    # ------------------------------------------------------------------------------------------------ receiving
+
+    def _oldest(self, timeout: float | None) -> list[int]:
+        """Of a pool that cannot tell which group has answered: the one that was sent to first."""
+        return [self._flying[0]]
+
+    def _receive(self, timeout: float | None) -> None:
+        """Takes in the groups that have answered, once one has or the time is over."""
+        begin = time.perf_counter()
+        for group in self._ready(timeout):
+            now = self._mender.try_recv(group)
+            received = time.perf_counter()
+            self._seconds["env"] += received - begin
+            for failure in self._mender.take():
+                self._lose(failure)
+            if now is not None:  # else it is being rebuilt, and answers later
+                self._flying.remove(group)
+                self._moved["observations"] += 1
+                self._take(group, now)
+            begin = time.perf_counter()
+            self._seconds["transfer"] += begin - received
+
+    def _take(self, group: int, now: TimeStep) -> None:
+        """The outcome of row t and the observation of row t + 1."""
+        lane = self._lanes[group]
+        lane.current, lane.shown_at = now, time.perf_counter()
+        if lane.void or (lane.lost and now.first.all()):  # no row of anyone's
+            lane.void = False
+            self._shown.append(group)
+            return
+        rows, t, lane.lost = lane.rows, lane.t, False
+        rows.reward[t] = now.reward
+        np.subtract(1.0, now.terminated, out=rows.discount[t])
+        np.subtract(1.0, now.first, out=rows.valid[t])
+        if self._needs.previous:
+            self._previous_reward[lane.slots] = now.reward
+        if self._needs.return_discount is not None:
+            returns = self._returns[lane.slots] * self._needs.return_discount * rows.valid[t] + now.reward
+            self._returns[lane.slots] = rows.extras_by_name["discounted_return"][t] = returns
+        lane.t += 1
+        rows.write(rows.observation, lane.t, self._observation(lane))
+        if lane.t < self._needs.rollout_length:
+            self._shown.append(group)
+        elif self._max_lag is not None and self._published and self._published[1] - lane.rollout.version.min() > self._max_lag:
+            self._discard(lane)
+            lane.t = 0
+            self._shown.append(group)
+        else:
+            self._complete.append(group)
+
+    def _lose(self, failure: Mended) -> None:
+        """Environments were rebuilt: groups that have none left start anew, of the others some streams will end."""
+        self._mended.append(failure)
+        lost = np.zeros(len(self._ends), bool)
+        lost[list(failure.env_ids)] = True
+        for group, lane in enumerate(self._lanes):
+            if not lost[lane.slots].all() or group in self._complete:  # what is complete was played before the loss
+                self._ends[lane.slots] |= lost[lane.slots]
+            else:
+                self._discard(lane)
+                lane.forget(flying=group in self._flying)
+
+    def _discard(self, lane: _Lane) -> None:
+        self._discarded += 1
+        self._begin_streams(np.arange(lane.slots.start, lane.slots.stop))
+
+    def _begin_streams(self, slots: np.ndarray) -> None:
+        self._streams[slots] += 1
+        self._steps[slots], self._ends[slots] = 0, False
+
+    # ----------------------------------------------------------------------------------------------- delivering
+
+    def _deliver(self, group: int, out: Rollout | None) -> Collected:
+        lane, begin = self._lanes[group], time.perf_counter()
+        slots, T = lane.slots, self._needs.rollout_length
+        lane.rollout.stream[:], lane.rollout.step[:] = self._streams[slots], self._steps[slots]
+        rollout = tree_map(np.copy, lane.rollout) if out is None else out
+        if out is not None:
+            tree_map(np.copyto, out, lane.rollout)
+        env_steps, priorities = int(rollout.valid.sum()), None
+        self._steps[slots] += T
+        self._env_steps += env_steps
+        self._begin_streams(slots.start + np.flatnonzero(self._ends[slots]))
+        lane.t = 0
+        self._shown.append(group)
+        if self._agent.process is not None:
+            assert self._published is not None
+            processed, priorities = self._agent.process(self._published[0], rollout)
+            if processed is not rollout:
+                jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
+        self._seconds["transfer"] += time.perf_counter() - begin
+        seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
+        moved, self._moved = self._moved, dict.fromkeys(self._moved, 0)
+        mended, self._mended = self._mended, []
+        workers = getattr(self._pool, "workers", dict)() | {"rollouts_discarded": self._discarded}
+        episodes, said = self._pool.take_episodes(), Said(moved, workers)
+        return Collected(self.index, env_steps, episodes, seconds, rollout, mended, priorities, said)
+
+    # ------------------------------------------------------------------------------------------------ snapshots
+
+    def snapshot(self) -> PyTree:
+        """Waits for what steps. Partial rollouts are part of it where the environments can be saved, else they are lost."""
+        while self._flying:
+            self._receive(None)
+        pool = self._pool.snapshot()
+        lanes = [] if pool is None else [
+            {"rollout": tree_map(np.copy, lane.rollout)._asdict(), "memory": jax.tree.map(np.array, lane.memory), "t": lane.t}
+            for lane in self._lanes
+        ]  # fmt: skip
+        return {
+            "pool": pool,
+            "lanes": lanes,
+            "order": [*self._complete, *self._shown],
+            "counter": self._counter,
+            "env_steps": self._env_steps,
+            "discarded": self._discarded,
+            "steps": self._steps.copy(),
+            "streams": self._streams.copy(),
+            "ends": self._ends.copy(),
+            "returns": self._returns.copy(),
+            "previous_reward": self._previous_reward.copy(),
+            "previous_action": jax.tree.map(np.copy, self._previous_action),
+        }
+
+    def _restore_counters(self, snapshot: PyTree) -> None:
+        self._counter, self._env_steps = int(snapshot["counter"]), int(snapshot["env_steps"])
+        self._discarded = int(snapshot["discarded"])
+        self._steps, self._streams = np.array(snapshot["steps"]), np.array(snapshot["streams"])
+        if snapshot["pool"] is not None:
+            self._ends, self._returns = np.array(snapshot["ends"]), np.array(snapshot["returns"])
+            self._previous_reward = np.array(snapshot["previous_reward"])
+            tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
+
+    def _first_step(self, seed: int, index: int, incarnation: int, snapshot: PyTree | None) -> TimeStep:
+        if snapshot is not None and snapshot["pool"] is not None:
+            return self._pool.restore(snapshot["pool"])
+        if snapshot is not None:  # a pool that cannot be saved starts new episodes in new streams
+            self._begin_streams(np.arange(len(self._streams)))
+        entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))
+        return self._mender.reset(int(entropy.generate_state(1)[0] >> 1))
+
+    def _restore_lanes(self, snapshot: PyTree) -> None:
+        for lane, saved in zip(self._lanes, snapshot["lanes"]):
+            tree_map(np.copyto, lane.rollout._asdict(), saved["rollout"])
+            leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(saved["memory"])]
+            lane.memory, lane.t = jax.tree.unflatten(jax.tree.structure(lane.memory), leaves), int(saved["t"])
+            explore = self._agent.explore(self._env_index, self._num_envs, self._env_steps)
+            lane.explore = jax.tree.map(lambda x, slots=lane.slots: x[slots], explore)
+        for group in map(int, snapshot["order"]):
+            done = self._lanes[group].t == self._needs.rollout_length
+            (self._complete if done else self._shown).append(group)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def _joined(shown: list[tuple[PyTree, ...]], size: int) -> tuple[PyTree, ...]:
+    """What several groups show as one batch of `size` rows; those that nobody shows are zero."""
+
+    def join(*parts: np.ndarray) -> np.ndarray:
+        whole = np.zeros((size, *parts[0].shape[1:]), parts[0].dtype)
+        np.concatenate([np.asarray(part) for part in parts], out=whole[: sum(map(len, parts))])
+        return whole
+
+    return jax.tree.map(join, *shown)
+
+
+def _part(answer: tuple[PyTree, ...], place: int, size: int) -> tuple[PyTree, ...]:
+    """The rows of one group."""
+    return jax.tree.map(lambda x: np.asarray(x)[place * size : (place + 1) * size], answer)
