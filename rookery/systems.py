@@ -68,6 +68,9 @@ SYSTEMS: dict[str, System] = {
                 "learning_rate": 6.25e-5, "target_period": 2_000, "replay": {"selector": "prioritized", "exponent": 0.5},
             },
         ),
+        System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021"),
+        System("anakin-dqn", "dqn:DQN", "anakin:Anakin", "DQN, its replay and its environments as one program",
+               "Hessel et al. 2021", {"num_envs": 16}),
     )
 }
 
@@ -132,6 +135,15 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("impala",), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
     Preset(("appo",), "ALE/*", {**ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000}),
+    Preset(("anakin-ppo",), "CartPole-v1", {
+        "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
+        "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,
+    }),
+    Preset(("anakin-dqn",), "CartPole-v1", {
+        "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
+        "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "network": {"hidden": (128, 128), "activation": "relu"},
+        "replay": {"capacity": 100_000, "samples_per_insert": 16.0}, "total_steps": 150_000,
+    }),
 )  # fmt: skip
 
 

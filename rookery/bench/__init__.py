@@ -22,6 +22,7 @@ BENCHES = {
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
     "learning": "returns of many tasks and seeds against the bar of each task",
+    "anakin": "PPO and CartPole compiled into one program: steps/s beside rejax, and with many environments",
     "report": "the newest records of benchmarks/ as Markdown tables",
 }
 USAGE = (

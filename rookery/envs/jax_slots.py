@@ -51,6 +51,7 @@ def compiled(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
     return Programs(*(jax.jit(function) for function in programs(reset, step)))
 
 
+@lru_cache(maxsize=32)
 def programs(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
     """`reset` and `step` are those of a JaxEnv."""
 
