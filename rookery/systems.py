@@ -74,6 +74,9 @@ SYSTEMS: dict[str, System] = {
                "Espeholt et al. 2020", {"inference": "central", "num_envs": 16}),
         System("sample-factory", "appo:APPO", "actor_learner:ActorLearner", "APPO, one policy for environments in processes",
                "Petrenko et al. 2020", {"inference": "central"}),
+        System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021"),
+        System("anakin-dqn", "dqn:DQN", "anakin:Anakin", "DQN, its replay and its environments as one program",
+               "Hessel et al. 2021", {"num_envs": 16}),
     )
 }
 
@@ -145,6 +148,15 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("impala", "seed"), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
     Preset(("appo", "sample-factory"), "ALE/*", {
         **ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000,
+    }),
+    Preset(("anakin-ppo",), "CartPole-v1", {
+        "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
+        "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,
+    }),
+    Preset(("anakin-dqn",), "CartPole-v1", {
+        "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
+        "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "network": {"hidden": (128, 128), "activation": "relu"},
+        "replay": {"capacity": 100_000, "samples_per_insert": 16.0}, "total_steps": 150_000,
     }),
 )  # fmt: skip
 

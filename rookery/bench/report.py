@@ -19,7 +19,7 @@ from rookery.bench.record import Record
 
 HEADS = {
     "cartpole": "CartPole", "pong": "Pong", "roofline": "Roofline", "envs": "Environments", "torn": "Killed workers",
-    "memory": "Memory", "learning": "Learning",
+    "memory": "Memory", "learning": "Learning", "anakin": "Anakin",
 }  # fmt: skip
 
 

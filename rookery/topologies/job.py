@@ -103,6 +103,15 @@ class Topology(Protocol):
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]: ...
 
 
+class Published(Protocol):
+    """Whoever holds the newest parameters, and knows who works."""
+
+    params: PyTree
+    version: int
+
+    def workers(self) -> dict[str, int]: ...
+
+
 @dataclass
 class Meters:
     """Counts what a topology's workers report; part of every snapshot."""
@@ -152,7 +161,7 @@ class Meters:
     def _spend(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def progress(self, crew: Crew, *, snapshot: Callable[[], PyTree] | None) -> Progress:
+    def progress(self, crew: Published, *, snapshot: Callable[[], PyTree] | None) -> Progress:
         finished, self.finished = self.finished, []
         mended, self.mended = self.mended, []
         lags, self.lags = self.lags, []

@@ -16,7 +16,7 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
+from rookery.types import Agent, Array, Batch, Learned, PyTree, Report, Rollout, TrainState
 from rookery.workers import mesh
 from rookery.workers.flat import from_flat, to_flat
 from rookery.workers.nonfinite import NonFinite, culprit
@@ -89,25 +89,28 @@ class Learner:
     def _guarded(
         self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array
     ) -> tuple[TrainState, Report, Array | None, Array]:
-        """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params].
-
-        The key is an argument: as a constant of the program it would make each seed compile anew.
-        """
+        """The key is an argument: as a constant of the program it would make each seed compile anew."""
         state = TrainState(params, slow, optimizer, updates)
-        learned = self._agent.learn(state, batch, jax.random.fold_in(key, counter))
-        finite = jnp.stack(
-            [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
-            + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
-        )
-        keep = finite.all()
-        state = jax.tree.map(lambda new, old: jnp.where(keep, new, old), learned.state, state)
-        return state, learned.report, learned.priorities, finite
+        learned, finite = guarded(self._agent, state, batch, jax.random.fold_in(key, counter))
+        return *learned, finite
 
     def snapshot(self) -> PyTree:
         return {"state": to_flat(self._state), "version": self.version}
 
     def close(self) -> None:
         pass
+
+
+def guarded(agent: Agent, state: TrainState, batch: Batch, key: Array) -> tuple[Learned, Array]:
+    """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params]."""
+    learned = agent.learn(state, batch, key)
+    finite = jnp.stack(
+        [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
+        + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
+    )
+    keep = finite.all()
+    kept = jax.tree.map(lambda new, old: jnp.where(keep, new, old), learned.state, state)
+    return learned._replace(state=kept), finite
 
 
 def device_part(batch: Batch) -> Batch:

@@ -13,17 +13,18 @@ class NonFinite(ArithmeticError):
     """A loss, a gradient or a parameter became NaN or infinite; the update was not applied."""
 
 
-def culprit(number: int, rollout: Rollout, report: dict[str, float], finite: np.ndarray, params: PyTree) -> str:
+def culprit(number: int, rollout: Rollout | None, report: dict[str, float], finite: np.ndarray, params: PyTree) -> str:
     """Names the first thing that is not finite in update `number`, from the data to the parameters.
 
-    finite: [1 + leaves of params], as the guarded update says: the report, then each leaf.
+    rollout: None where the data is known to be finite. finite: [1 + leaves of params], as the guarded update says: the report,
+    then each leaf.
     """
     update = f"update {number} was not applied"
     for path, leaf in jax.tree_util.tree_leaves_with_path(rollout):
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
             column = where[0 if path_name(path).split("/")[0] in BATCH_MAJOR else 1]
-            stream = rollout.stream[column]
+            stream = rollout.stream[column]  # type: ignore[union-attr]
             return (
                 f"{update}: the data's {path_name(path)} holds {leaf[where]} at index {where} (stream {stream}). "
                 "The environment or the policy made it."
