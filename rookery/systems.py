@@ -68,6 +68,13 @@ SYSTEMS: dict[str, System] = {
                 "learning_rate": 6.25e-5, "target_period": 2_000, "replay": {"selector": "prioritized", "exponent": 0.5},
             },
         ),
+        System("a3c", "a2c:A2C", "async_gradients:AsyncGradients", "actor-critic by asynchronous gradients",
+               "Mnih et al. 2016", {"rollout_length": 5, "anneal": True}),
+        System(
+            "async-dqn", "dqn:DQN", "async_gradients:AsyncGradients", "n-step Q-learning by asynchronous gradients, no replay",
+            "Mnih et al. 2016",
+            {"fresh": True, "exploration": "mixed", "rollout_length": 5, "n_step": 5, "target_period": 500},
+        ),
     )
 }
 
@@ -106,6 +113,16 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("apex-dqn",), "CartPole-v1", {
         "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
         "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 16.0}, "total_steps": 300_000,
+    }),
+    Preset(("a3c",), "CartPole-v1", {
+        "num_envs": 32, "workers": 2, "rollout_length": 16, "learning_rate": 2e-3, "entropy_cost": 0.001,
+        "total_steps": 600_000,
+    }),
+    # without a replay many environments and long returns are what keeps it from forgetting
+    Preset(("async-dqn",), "CartPole-v1", {
+        "num_envs": 64, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 7e-4,
+        "target_period": 100, "epsilon_steps": 100_000, "double": True, "total_steps": 1_500_000,
+        "network": {"hidden": (128, 128), "activation": "relu"},
     }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,

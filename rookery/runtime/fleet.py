@@ -70,6 +70,11 @@ class Fleet:
         self.roster.asked(life, self._clock())
         self._calls[self._handles[life].fill(method, out)] = (life, tag)
 
+    def call(self, life: Life, method: str, *args: Any, tag: Any) -> None:
+        """Any other call; its answer comes out of `take` with `tag`."""
+        self.roster.asked(life, self._clock())
+        self._calls[self._handles[life].call(method, *args)] = (life, tag)
+
     def waiting(self) -> list[Future]:
         """What to wait for: calls, and workers that are being made."""
         return [*self._starting, *self._calls]

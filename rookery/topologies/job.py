@@ -116,7 +116,7 @@ class Meters:
     report: dict[str, float] = field(default_factory=dict)
     lags: list[tuple[float, int]] = field(default_factory=list)
 
-    def collected(self, rollout: Collected) -> None:
+    def collected(self, rollout: Collected, *, edge: str = "rollouts") -> None:
         self.env_steps += rollout.env_steps
         self.episodes += len(rollout.episodes)
         self.finished += rollout.episodes
@@ -124,17 +124,18 @@ class Meters:
         self.mended += rollout.mended
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
-        self.moved("rollouts")
+        self.moved(edge)
 
-    def learned(self, update: Update, table: dict[str, float] | None = None) -> None:
-        """table: what the table tells of itself."""
+    def learned(self, update: Update, table: dict[str, float] | None = None, *, edge: str | None = "batches") -> None:
+        """table: what the table tells of itself; edge: None where a batch does not leave the worker that made it."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
         self.report = update.report | (table or {})
         self.lags.append((update.lag_mean, update.lag_max))
         self._spend("learn", update.busy_seconds)
         self._spend("learner_idle", update.idle_seconds)
-        self.moved("batches")
+        if edge is not None:
+            self.moved(edge)
         if update.priorities is not None:
             self.moved("priorities")
 
@@ -144,7 +145,8 @@ class Meters:
     def _spend(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def progress(self, crew: Crew, *, snapshot: Callable[[], PyTree] | None) -> Progress:
+    def progress(self, crew: Any, *, snapshot: Callable[[], PyTree] | None) -> Progress:
+        """crew: a Crew, or whoever else has `params`, their `version` and counts of `workers()`."""
         finished, self.finished = self.finished, []
         mended, self.mended = self.mended, []
         lags, self.lags = self.lags, []
@@ -290,11 +292,11 @@ def parameter_bytes(agent: Agent) -> int:
     return arrays.nbytes(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).params))
 
 
-def envs_each(num_envs: int, collectors: int, groups: int) -> int:
+def envs_each(num_envs: int, collectors: int, groups: int, *, whose: str = "collectors") -> int:
     """Environments per collector; refuses counts that cannot be shared out evenly."""
     if num_envs % (collectors * groups):
         raise ValueError(
-            f"--num-envs {num_envs} cannot be shared by {collectors} collectors of {groups} groups: "
+            f"--num-envs {num_envs} cannot be shared by {collectors} {whose} of {groups} groups: "
             f"try --num-envs {max(1, num_envs // (collectors * groups)) * collectors * groups}"
         )
     return num_envs // collectors
