@@ -75,6 +75,8 @@ SYSTEMS: dict[str, System] = {
             "Mnih et al. 2016",
             {"fresh": True, "exploration": "mixed", "rollout_length": 5, "n_step": 5, "target_period": 500},
         ),
+        System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",
+               {"rollout_length": 5, "learning_rate": 1.4e-3}),
     )
 }
 
@@ -123,6 +125,10 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 64, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 7e-4,
         "target_period": 100, "epsilon_steps": 100_000, "double": True, "total_steps": 1_500_000,
         "network": {"hidden": (128, 128), "activation": "relu"},
+    }),
+    Preset(("gala",), "CartPole-v1", {
+        "num_envs": 64, "peers": 4, "rollout_length": 8, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
+        "total_steps": 600_000,
     }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,

@@ -75,6 +75,11 @@ class Fleet:
         self.roster.asked(life, self._clock())
         self._calls[self._handles[life].call(method, *args)] = (life, tag)
 
+    def keep(self, life: Life, method: str, *args: Any, tag: Any) -> None:
+        """A call that answers a pair; of the second part only a reference comes out of `take`, for calls of other workers."""
+        self.roster.asked(life, self._clock())
+        self._calls[self._handles[life].keep(method, *args)] = (life, tag)
+
     def waiting(self) -> list[Future]:
         """What to wait for: calls, and workers that are being made."""
         return [*self._starting, *self._calls]

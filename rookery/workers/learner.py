@@ -60,6 +60,10 @@ class Learner:
     def published(self) -> tuple[PyTree, int]:
         return self.params, self.version
 
+    def replace(self, params: PyTree) -> None:
+        """Other parameters, the same optimizer's state."""
+        self._state = self._state._replace(params=params)
+
     def warm_up(self, specs: Rollout) -> None:
         """Compiles `learn` on zeros, and forgets the result; done while collectors fill the first batch."""
         rollout = arrays.allocate(specs)
