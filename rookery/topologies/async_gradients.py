@@ -18,10 +18,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rookery.data import arrays
 from rookery.topologies.fits import shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
-from rookery.topologies.places import head_count, place_workers
+from rookery.topologies.places import head_count, place_workers, slow_bytes
 from rookery.topologies.staleness import Staleness
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.gradients import Found, GradientWorker
@@ -163,10 +162,3 @@ class _Exchange:
             "meters": self.meters.snapshot(),
             "staleness": self.staleness.snapshot(),
         }
-
-
-def slow_bytes(agent: Agent) -> int:
-    """Of what travels beside the parameters: a target network."""
-    import jax
-
-    return arrays.nbytes(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).slow))

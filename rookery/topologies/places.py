@@ -6,11 +6,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+
+from rookery.data import arrays
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle
 from rookery.runtime.roster import Life, Roster, Terms
 from rookery.topologies.job import LIFE, Job
-from rookery.types import PyTree
+from rookery.types import Agent, PyTree
 
 
 def place_workers(
@@ -52,3 +55,8 @@ def head_count(fleet: Fleet) -> dict[str, int]:
         f"{fleet.role}s_lost": roster.lost_workers,
         "calls_lost": roster.lost_calls,
     }
+
+
+def slow_bytes(agent: Agent) -> int:
+    """Of what travels beside the parameters: a target network."""
+    return arrays.nbytes(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).slow))

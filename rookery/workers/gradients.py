@@ -24,12 +24,14 @@ from rookery.workers.nonfinite import NonFinite, culprit
 class Found(NamedTuple):
     """A gradient, and what it was found from."""
 
-    tree: PyTree  # shaped like what is trained
+    tree: PyTree  # shaped like what is trained; None: none was found, there was not enough to learn from
     report: dict[str, float]
     version: int  # of the parameters that acted and that it was computed with
     trained_steps: int
     busy_seconds: float
-    collected: Collected | None  # what was played for it; the rollout itself stays behind
+    collected: Collected | None = None  # what was played for it; the rollout itself stays behind
+    lag_mean: float = 0.0  # of the data, in updates
+    lag_max: int = 0
 
 
 class GradientWorker:
@@ -55,7 +57,7 @@ class GradientWorker:
         batch = Batch(rollout, np.ones(rollout.reward.shape[1], np.float32), ())
         self._count += 1
         number = 1 + self._index + self._num_workers * (self._count - 1)  # no two workers draw the same
-        found = self._differentiate(params, slow, batch, version, number)
+        found, _ = self._differentiate(params, slow, batch, version, number)
         return found._replace(collected=collected._replace(rollout=None))
 
     def snapshot(self) -> PyTree:
@@ -65,13 +67,16 @@ class GradientWorker:
         self._collector.close()
 
 
-def differentiator(agent: Agent, seed: int, incarnation: int) -> Callable[[PyTree, PyTree, Batch, int, int], Found]:
-    """(params, slow, batch, version, number) -> Found; the number keys what is random in a loss."""
+Differentiate = Callable[[PyTree, PyTree, Batch, int, int], tuple[Found, np.ndarray | None]]
+
+
+def differentiator(agent: Agent, seed: int, incarnation: int) -> Differentiate:
+    """(params, slow, batch, version, number) -> Found, new priorities; the number keys what is random in a loss."""
     key = ops.random.key(seed)
     key = jax.random.fold_in(key, incarnation) if incarnation else key
     compiled = _compiled(agent)
 
-    def differentiate(params: PyTree, slow: PyTree, batch: Batch, version: int, number: int) -> Found:
+    def differentiate(params: PyTree, slow: PyTree, batch: Batch, version: int, number: int) -> tuple[Found, np.ndarray | None]:
         begin = time.perf_counter()
         gradients, finite = compiled(params, slow, device_part(batch), key, np.uint32(number))
         finite = np.asarray(finite)  # waits: nothing reads the batch any more
@@ -79,7 +84,8 @@ def differentiator(agent: Agent, seed: int, incarnation: int) -> Callable[[PyTre
         if not finite.all():
             raise NonFinite(culprit(version + 1, batch.rollout, report, finite, gradients.tree))
         trained = int(batch.rollout.valid.sum())
-        return Found(gradients.tree, report, version, trained, time.perf_counter() - begin, None)
+        priorities = None if gradients.priorities is None else np.asarray(gradients.priorities)
+        return Found(gradients.tree, report, version, trained, time.perf_counter() - begin), priorities
 
     return differentiate
 

@@ -70,7 +70,12 @@ class ParameterShard:
         finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new.params)])
         return jax.tree.map(lambda to, kept: jnp.where(finite.all(), to, kept), new, old), finite
 
+    def state(self) -> TrainState:
+        """What this shard owns, to be saved with the others'."""
+        return self._state
+
     def snapshot(self) -> PyTree:
+        """Of one that owns everything, as a Learner's is."""
         return {"state": to_flat(self._state), "version": self.version}
 
     def close(self) -> None:
@@ -115,6 +120,27 @@ def owned(tree: PyTree, like: PyTree, shard: int, num_shards: int) -> PyTree:
         return part
 
     return jax.tree.map(keep, tree, is_leaf=lambda part: jax.tree.structure(part) == shape)
+
+
+def whole_state(parts: Sequence[TrainState], like: TrainState) -> TrainState:
+    """The state that `owned` cut up; like: one of the same shapes, uncut."""
+    shape: Any = jax.tree.structure(trained(like))
+    sizes = [leaf.size for leaf in jax.tree.leaves(trained(like))]
+
+    def join(whole: PyTree, *pieces: PyTree) -> PyTree:
+        if jax.tree.structure(whole) == shape:
+            return joined(pieces)
+        if getattr(whole, "shape", None) != (sum(sizes),):
+            return pieces[0]
+        taken = [0] * len(pieces)
+        segments = []
+        for i, size in enumerate(sizes):
+            shard = i % len(pieces)
+            segments.append(pieces[shard][taken[shard] : taken[shard] + size])
+            taken[shard] += size
+        return jnp.concatenate(segments)
+
+    return jax.tree.map(join, like, *parts, is_leaf=lambda part: jax.tree.structure(part) == shape)
 
 
 def joined(parts: Sequence[PyTree]) -> PyTree:

@@ -6,10 +6,8 @@ import time
 from functools import cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import pytest
-from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
+from engine_fakes import SPEC, ScriptedPool, checkpointed, summing_agent
 from lockstep import ENV, agent_of, follow, start, until
 
 from rookery import envs
@@ -23,7 +21,7 @@ from rookery.topologies.async_gradients import AsyncGradients
 from rookery.topologies.job import Job
 from rookery.topologies.staleness import Staleness
 from rookery.topologies.sync import Sync
-from rookery.types import Agent, Batch, Gradients, TrainState
+from rookery.types import Agent
 
 SMALL = NetworkConfig(hidden=(4,))
 ALGORITHMS = {
@@ -54,20 +52,6 @@ def test_one_worker_is_the_synchronous_run_bit_for_bit_and_resumes_as_it(name: s
     drained = int(saved["meters"]["updates"])  # what was begun is finished first
     goes_on = {update: step for update, step in params(seen).items() if update > drained}
     assert drained <= 7 and {update: step for update, step in params(rest).items() if update > drained} == goes_on
-
-
-def summing_agent() -> Agent:
-    """Its gradient is the number of transitions in the rollout: the parameters add up what was applied."""
-    agent = counting_agent(3)
-
-    def gradients(params: Any, slow: Any, batch: Batch, key: Any) -> Gradients:
-        rows = batch.rollout.valid.sum()
-        return Gradients({"offset": jnp.ones((), jnp.int32), "sum": rows}, {"loss": rows})
-
-    def apply(state: TrainState, gradients: Gradients) -> TrainState:
-        return state._replace(params=jax.tree.map(jnp.add, state.params, gradients.tree), updates=state.updates + 1)
-
-    return agent._replace(gradients=gradients, apply=apply)
 
 
 SUMMING = summing_agent()
