@@ -77,6 +77,19 @@ SYSTEMS: dict[str, System] = {
         System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021"),
         System("anakin-dqn", "dqn:DQN", "anakin:Anakin", "DQN, its replay and its environments as one program",
                "Hessel et al. 2021", {"num_envs": 16}),
+        System("a3c", "a2c:A2C", "async_gradients:AsyncGradients", "actor-critic by asynchronous gradients",
+               "Mnih et al. 2016", {"rollout_length": 5, "anneal": True}),
+        System(
+            "async-dqn", "dqn:DQN", "async_gradients:AsyncGradients", "n-step Q-learning by asynchronous gradients, no replay",
+            "Mnih et al. 2016",
+            {"fresh": True, "exploration": "mixed", "rollout_length": 5, "n_step": 5, "target_period": 500},
+        ),
+        System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",
+               {"rollout_length": 5, "learning_rate": 1.4e-3}),
+        System(
+            "gorila", "dqn:DQN", "parameter_server:ParameterServer", "DQN in bundles, parameters in shards", "Nair et al. 2015",
+            {"max_staleness": 100, "outlier_deviations": 8.0},
+        ),
     )
 }
 
@@ -121,6 +134,20 @@ PRESETS: tuple[Preset, ...] = (
         "discount": 0.98, "learning_rate": 1e-3, "adam_epsilon": 1e-5, "target_period": 100,
         "network": {"hidden": (64,), "core": "lstm", "core_size": 64, "activation": "relu"},
         "replay": {"capacity": 100_000, "min_size": 200, "samples_per_insert": 8.0}, "total_steps": 200_000,
+    }),
+    Preset(("a3c",), "CartPole-v1", {
+        "num_envs": 32, "workers": 2, "rollout_length": 16, "learning_rate": 2e-3, "entropy_cost": 0.001,
+        "total_steps": 600_000,
+    }),
+    # without a replay many environments and long returns are what keeps it from forgetting
+    Preset(("async-dqn",), "CartPole-v1", {
+        "num_envs": 64, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 7e-4,
+        "target_period": 100, "epsilon_steps": 100_000, "double": True, "total_steps": 1_500_000,
+        "network": {"hidden": (128, 128), "activation": "relu"},
+    }),
+    Preset(("gala",), "CartPole-v1", {
+        "num_envs": 64, "peers": 4, "rollout_length": 8, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
+        "total_steps": 600_000,
     }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,

@@ -83,10 +83,11 @@ AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
     + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices", "learners")
     + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length")
-    + ("num_seeds", "updates_per_call"), 1
+    + ("num_seeds", "updates_per_call", "workers", "peers", "shards", "pull_every"), 1
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
-    "value_cost": 0, "inference_batch": 0, "inference_wait_ms": 0, "inference_lag": 0,
+    "value_cost": 0, "inference_batch": 0, "inference_wait_ms": 0, "inference_lag": 0, "max_staleness": 0,
+    "outlier_deviations": 0,
 }  # fmt: skip
 
 

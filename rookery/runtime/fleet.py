@@ -71,9 +71,14 @@ class Fleet:
         self._calls[self._handles[life].fill(method, out)] = (life, tag)
 
     def call(self, life: Life, method: str, *args: Any, tag: Any) -> None:
-        """As `ask`, of a method that writes nowhere."""
+        """Any other call; its answer comes out of `take` with `tag`."""
         self.roster.asked(life, self._clock())
         self._calls[self._handles[life].call(method, *args)] = (life, tag)
+
+    def keep(self, life: Life, method: str, *args: Any, tag: Any) -> None:
+        """A call that answers a pair; of the second part only a reference comes out of `take`, for calls of other workers."""
+        self.roster.asked(life, self._clock())
+        self._calls[self._handles[life].keep(method, *args)] = (life, tag)
 
     def waiting(self) -> list[Future]:
         """What to wait for: calls, and workers that are being made."""

@@ -43,6 +43,8 @@ class Handle(Protocol):
 
     def call(self, method: str, *args: Any) -> Future: ...  # in the order of the calls
     def fill(self, method: str, out: Any) -> Future: ...  # the worker's `method(out)`: writes a rollout into `out`
+    def keep(self, method: str, *args: Any) -> Future: ...
+    #   a call that answers a pair; its second part stays where it was made and comes as a reference, for calls of others
     def now(self, method: str, *args: Any) -> None: ...
     #   beside the calls, at once; the newest wins. A rollout that is asked for after it begins after it: that bounds the lag
     def kill(self) -> None: ...  # gives the worker up; after this nothing is written into any `out`

@@ -44,6 +44,9 @@ class Handle:
     def fill(self, method: str, out: Any) -> Future:
         return self.call(method, out)
 
+    def keep(self, method: str, *args: Any) -> Future:
+        return self.call(method, *args)
+
     def now(self, method: str, *args: Any) -> Any:
         self.ready.result()
         return getattr(self._worker, method)(*args)

@@ -133,6 +133,13 @@ class Shared:
         return self._ref
 
 
+class Kept(Shared):
+    """Something that a worker made and that stays where it is until another is given it."""
+
+    def __init__(self, ref: Any) -> None:
+        self._value, self._ref = None, ref
+
+
 class RayHandle:
     def __init__(self, runtime: RayRuntime, name: str, actor: Any, made: Sequence[Any]) -> None:
         """made: the arguments of Host.make."""
@@ -148,6 +155,17 @@ class RayHandle:
     def fill(self, method: str, out: Any) -> Future:
         said, rollout = self.actor.fill.options(num_returns=2).remote(method, *map(_reference, self._told))
         return self._runtime.watch(self, said, rollout, out)
+
+    def keep(self, method: str, *args: Any) -> Future:
+        said, kept = self.actor.call.options(num_returns=2).remote(method, *map(_reference, args))
+        pair: Future = Future()
+
+        def pass_on(answer: Future) -> None:
+            error = answer.exception()
+            pair.set_exception(error) if error is not None else pair.set_result((answer.result(), Kept(kept)))
+
+        self._runtime.watch(self, said).add_done_callback(pass_on)
+        return pair
 
     def now(self, method: str, *args: Any) -> None:
         """The newest wins: while one is on its way, only the last of those that follow is kept."""

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from rookery.data import arrays
+from rookery.data.replay import batch_specs
 from rookery.runtime.roster import span
-from rookery.types import Agent, Spec
+from rookery.types import Agent, Batch, Spec
+from rookery.workers.gradients import untouched
+from rookery.workers.shapes import rollout_specs
 
 
 def collector_roles(topology: Any) -> dict[str, tuple[int, int]]:
@@ -35,3 +41,22 @@ def steps_per_batch(topology: Any, algorithm: Any) -> float:
         return steps
     most = span(topology.collectors)[1]
     return topology.num_envs // most * getattr(topology, "rollouts_per_batch", most) * algorithm.rollout_length
+
+
+def shipped_gradients(agent: Agent, spec: Spec) -> str | None:
+    """What a topology that ships gradients cannot drive."""
+    if agent.needs.whole_episodes:
+        return "it learns from the returns of whole episodes and has no gradients: use Evolution"
+    if agent.gradients is None or agent.apply is None:
+        return (
+            "it has no gradients that one worker could send and another apply, because an update is several steps on one "
+            "batch: use Sync; or A2C instead of PPO, or --gradient-steps 1 where that is why"
+        )
+    shapes = batch_specs(agent.needs, rollout_specs(agent, spec, 1), 1)
+    batch = Batch(arrays.allocate(shapes), np.ones(shapes.reward.shape[1], np.float32), ())
+    if names := untouched(agent, batch):
+        return (
+            f"its update also changes {', '.join(names)}, which no gradient carries: use Sync, or --no-normalise-observations "
+            "and --no-normalise-rewards"
+        )
+    return None

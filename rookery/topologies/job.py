@@ -106,9 +106,10 @@ class Topology(Protocol):
 class Published(Protocol):
     """Whoever holds the newest parameters, and knows who works."""
 
-    params: PyTree
-    version: int
-
+    @property
+    def params(self) -> PyTree: ...
+    @property
+    def version(self) -> int: ...
     def workers(self) -> dict[str, int]: ...
 
 
@@ -129,7 +130,7 @@ class Meters:
     lags: list[tuple[float, int]] = field(default_factory=list)
     workers: dict[str, int] = field(default_factory=dict)  # what central inference says of its hosts
 
-    def collected(self, rollout: Collected) -> None:
+    def collected(self, rollout: Collected, *, edge: str = "rollouts") -> None:
         self.env_steps += rollout.env_steps
         self.episodes += len(rollout.episodes)
         self.finished += rollout.episodes
@@ -137,21 +138,22 @@ class Meters:
         self.mended += rollout.mended
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
-        self.moved("rollouts")
+        self.moved(edge)
         if rollout.said is not None:
             self.workers = rollout.said.workers
-            for edge, count in rollout.said.moved.items():
-                self.moved(edge, count)
+            for name, count in rollout.said.moved.items():
+                self.moved(name, count)
 
-    def learned(self, update: Update, table: dict[str, float] | None = None) -> None:
-        """table: what the table tells of itself."""
+    def learned(self, update: Update, table: dict[str, float] | None = None, *, edge: str | None = "batches") -> None:
+        """table: what the table tells of itself; edge: None where a batch does not leave the worker that made it."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
         self.report = update.report | (table or {})
         self.lags.append((update.lag_mean, update.lag_max))
         self._spend("learn", update.busy_seconds)
         self._spend("learner_idle", update.idle_seconds)
-        self.moved("batches")
+        if edge is not None:
+            self.moved(edge)
         if update.priorities is not None:
             self.moved("priorities")
 
@@ -331,11 +333,11 @@ def parameter_bytes(agent: Agent) -> int:
     return arrays.nbytes(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).params))
 
 
-def envs_each(num_envs: int, collectors: int, groups: int) -> int:
+def envs_each(num_envs: int, collectors: int, groups: int, *, whose: str = "collectors") -> int:
     """Environments per collector; refuses counts that cannot be shared out evenly."""
     if num_envs % (collectors * groups):
         raise ValueError(
-            f"--num-envs {num_envs} cannot be shared by {collectors} collectors of {groups} groups: "
+            f"--num-envs {num_envs} cannot be shared by {collectors} {whose} of {groups} groups: "
             f"try --num-envs {max(1, num_envs // (collectors * groups)) * collectors * groups}"
         )
     return num_envs // collectors

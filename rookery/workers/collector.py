@@ -33,7 +33,7 @@ class Collected(NamedTuple):
     env_steps: int  # valid rows
     episodes: list[Episode]
     seconds: dict[str, float]  # env, inference, transfer
-    rollout: Rollout
+    rollout: Any  # the Rollout; None where it stays with the worker that learns from it
     mended: Sequence[Mended] = ()  # environments that failed and were rebuilt
     priorities: np.ndarray | None = None  # [T, B] of its rows
     said: Any = None  # by central inference (inference.Said)

@@ -16,10 +16,10 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.types import Agent, Array, Batch, Learned, PyTree, Report, Rollout, TrainState
+from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 from rookery.workers import mesh
 from rookery.workers.flat import from_flat, to_flat
-from rookery.workers.nonfinite import NonFinite, culprit
+from rookery.workers.nonfinite import NonFinite, culprit, guarded
 
 
 class Update(NamedTuple):
@@ -60,6 +60,10 @@ class Learner:
     def published(self) -> tuple[PyTree, int]:
         return self.params, self.version
 
+    def replace(self, params: PyTree) -> None:
+        """Other parameters, the same optimizer's state."""
+        self._state = self._state._replace(params=params)
+
     def warm_up(self, specs: Rollout) -> None:
         """Compiles `learn` on zeros, and forgets the result; done while collectors fill the first batch."""
         rollout = arrays.allocate(specs)
@@ -99,18 +103,6 @@ class Learner:
 
     def close(self) -> None:
         pass
-
-
-def guarded(agent: Agent, state: TrainState, batch: Batch, key: Array) -> tuple[Learned, Array]:
-    """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params]."""
-    learned = agent.learn(state, batch, key)
-    finite = jnp.stack(
-        [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
-        + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
-    )
-    keep = finite.all()
-    kept = jax.tree.map(lambda new, old: jnp.where(keep, new, old), learned.state, state)
-    return learned._replace(state=kept), finite
 
 
 def device_part(batch: Batch) -> Batch:

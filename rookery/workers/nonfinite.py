@@ -1,11 +1,12 @@
-"""What is said of an update that was refused because something in it was not a number."""
+"""An update that is kept only if it is finite, and what is said of one that was refused."""
 
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from rookery.types import BATCH_MAJOR, PyTree, Rollout
+from rookery.types import BATCH_MAJOR, Agent, Array, Batch, Learned, PyTree, Rollout, TrainState
 from rookery.workers.flat import path_name
 
 
@@ -38,3 +39,15 @@ def culprit(number: int, rollout: Rollout | None, report: dict[str, float], fini
     leaves = jax.tree_util.tree_leaves_with_path(params)
     names = [path_name(path) for (path, _), ok in zip(leaves, finite[1:]) if not ok]
     return f"{update}: parameters {', '.join(names)} would have become non-finite. Try a lower learning rate."
+
+
+def guarded(agent: Agent, state: TrainState, batch: Batch, key: Array) -> tuple[Learned, Array]:
+    """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params]."""
+    learned = agent.learn(state, batch, key)
+    finite = jnp.stack(
+        [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
+        + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
+    )
+    keep = finite.all()
+    kept = jax.tree.map(lambda new, old: jnp.where(keep, new, old), learned.state, state)
+    return learned._replace(state=kept), finite

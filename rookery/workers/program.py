@@ -24,8 +24,7 @@ from rookery.envs.jax_slots import Programs, from_host, programs, slot_seeds, to
 from rookery.types import Agent, Array, Batch, Episode, PyTree, Report, Rollout, TrainState
 from rookery.workers import ring as rings
 from rookery.workers.flat import path_name, to_flat
-from rookery.workers.learner import guarded
-from rookery.workers.nonfinite import NonFinite, culprit
+from rookery.workers.nonfinite import NonFinite, culprit, guarded
 from rookery.workers.shapes import rollout_specs
 from rookery.workers.unroll import Ended, Streams, begin, unroll
 

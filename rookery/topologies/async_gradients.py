@@ -1,0 +1,164 @@
+"""AsyncGradients: workers play and differentiate, one learner applies what arrives (A3C, Mnih et al. 2016).
+
+              parameters (fresh, with the answer to each gradient)
+        ┌───────────────────────────────────────────────────────────┐
+        ▼                                                           │
+    worker × W ──gradient of its own rollout [T, B/W]──▶ learner, applied on arrival
+    (environments, collector, loss)                      (too old: discarded and counted, if a bound is set)
+
+Nobody waits for another worker. A rollout is differentiated with the parameters that played it, so data is never old; but
+others' gradients are applied meanwhile: that age, in updates, is the staleness. Workers are a fleet: one that is lost
+takes the gradient that it owed with it, and nothing is applied twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rookery.topologies.fits import shipped_gradients
+from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
+from rookery.topologies.places import head_count, place_workers, slow_bytes
+from rookery.topologies.staleness import Staleness
+from rookery.types import Agent, PyTree, Spec
+from rookery.workers.gradients import Found, GradientWorker
+from rookery.workers.learner import Update
+from rookery.workers.parameters import Applied, ParameterShard
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncGradients:
+    """Workers send gradients of their own rollouts; the learner applies them as they come."""
+
+    overlaps: ClassVar[bool] = True
+    num_envs: int = 16
+    """Environments in all."""
+    workers: int = 16
+    """Each plays its share of the environments and computes gradients."""
+    groups: int = 1
+    """Groups of environments per worker: one steps while the next is decided on."""
+    max_staleness: int | None = None
+    """A gradient older than so many updates is discarded and counted; by default none is."""
+
+    def roles(self) -> dict[str, tuple[int, int]]:
+        return {"worker": (self.workers, self.workers)}
+
+    def refuses(self, agent: Agent, spec: Spec) -> str | None:
+        if (reason := shipped_gradients(agent, spec)) is not None:
+            return reason
+        if agent.needs.table is not None:
+            return (
+                "it learns from a replay, and these workers learn from what they have just played: use ParameterServer, "
+                "whose bundles have a replay each, or a DQN with --fresh"
+            )
+        return None
+
+    def steps_per_update(self, algorithm: Any) -> float:
+        return self.num_envs // self.workers * algorithm.rollout_length
+
+    def max_lag(self) -> int:
+        return 0  # what is played is differentiated with the same parameters
+
+    def graph(self, agent: Agent, spec: Spec) -> Graph:
+        each = envs_each(self.num_envs, self.workers, self.groups, whose="workers")
+        nbytes = parameter_bytes(agent)
+        bound = "not bounded" if self.max_staleness is None else f"at most {self.max_staleness} updates"
+        return Graph(
+            nodes={"environment": self.num_envs, "worker": self.workers, "learner": 1},
+            edges=(
+                Edge("gradients", "worker", "learner", nbytes, "workers wait"),
+                Edge("parameters", "learner", "worker", nbytes + slow_bytes(agent), "one for each gradient"),
+            ),
+            facts={
+                "steps per update": f"{each * agent.needs.rollout_length:,}",
+                "policy lag": "0",
+                "staleness": f"{bound}; {self.workers - 1} if all are equally fast",
+            },
+        )
+
+    def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
+        try:
+            exchange = _Exchange(self, job, snapshot)
+            while True:
+                exchange.ask_workers()
+                exchange.serve(TICK_SECONDS)
+                exchange.ask_workers()  # before the yield, too: whoever advances this may take its time
+                yield exchange.meters.progress(exchange, snapshot=exchange.snapshot)
+        finally:
+            job.runtime.close()
+
+
+class _Exchange:
+    """What is on its way. All of it belongs to the driver's thread."""
+
+    def __init__(self, topology: AsyncGradients, job: Job, snapshot: PyTree | None) -> None:
+        each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="workers")
+        self.job, self.num_workers = job, topology.workers
+        self.learner = job.runtime.spawn(
+            ParameterShard, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
+            name="learner", role="learner",
+        )  # fmt: skip
+        self.fleet = place_workers(
+            job, GradientWorker, "worker", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot
+        )
+        self.meters = Meters.continued(snapshot)
+        self.staleness = Staleness(topology.max_staleness, snapshot["staleness"] if snapshot else None)
+        self.applying: dict[Future, tuple[int, Found]] = {}  # -> whose it is
+        self.publish(self.learner.call("pull").result())
+
+    def publish(self, now: Applied) -> None:
+        self.params, self.version = now.params, now.version
+        self._published = self.job.runtime.put(now.params), self.job.runtime.put(now.slow)
+
+    def ask_workers(self) -> None:
+        """Whoever has been answered plays on, with the newest parameters."""
+        self.fleet.tend()
+        while who := self.fleet.next_of(self._answered()):
+            self.fleet.call(who, "find", *self._published, self.version, tag=who.place)
+            self.meters.moved("parameters")
+
+    def _answered(self) -> list[int]:
+        owed = {place for place, _ in self.applying.values()}
+        return [place for place in range(self.num_workers) if place not in owed]
+
+    def serve(self, seconds: float) -> None:
+        """Waits for the first call that ends and takes in all that have."""
+        waiting = [*self.fleet.waiting(), *self.applying]
+        ready, _ = self.job.runtime.wait(waiting, self.fleet.within(seconds))
+        for place, found in self.fleet.take(ready):
+            if found is None:  # its worker is gone: what it played was not counted
+                continue
+            self.meters.collected(found.collected, edge="gradients")
+            if self.staleness.admits(self.version + len(self.applying) - found.version):  # those before it come first
+                self.applying[self.learner.call("apply", found.tree)] = place, found
+        for future in [future for future in self.applying if future.done()]:
+            _, found = self.applying.pop(future)
+            self._learned(future.result(), found)
+
+    def _learned(self, now: Applied, found: Found) -> None:
+        self.publish(now)
+        update = Update(
+            version=now.version, params=now.params, report=found.report | self.staleness.report(), priorities=None,
+            trained_steps=found.trained_steps, lag_mean=0.0, lag_max=0,
+            busy_seconds=now.busy_seconds, idle_seconds=now.idle_seconds,
+        )  # fmt: skip
+        self.meters.learned(update, edge=None)
+        self.meters.report["sample_reuse"] = self.meters.trained_steps / max(1, self.meters.env_steps)
+
+    def workers(self) -> dict[str, int]:
+        return head_count(self.fleet)
+
+    def snapshot(self) -> PyTree:
+        """Drains: what was asked for is played and applied, so that no step is lost and none is counted twice."""
+        while self.fleet.busy or self.applying:
+            self.fleet.tend()
+            self.serve(TICK_SECONDS)
+        return {
+            "learner": self.learner.call("snapshot").result(),
+            "workers": self.fleet.gather("snapshot"),
+            "lives": self.fleet.roster.lives,
+            "meters": self.meters.snapshot(),
+            "staleness": self.staleness.snapshot(),
+        }

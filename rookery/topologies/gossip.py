@@ -1,0 +1,187 @@
+"""Gossip: learners in a directed ring average their parameters with what their neighbour last sent (GALA, Assran et al. 2019).
+
+    ┌──────────────────────────── parameters ────────────────────────────┐
+    ▼                                                                    │
+    peer 0 ──parameters──▶ peer 1 ──parameters──▶ …  ──parameters──▶ peer N − 1
+    (environments, collector, learner: each its own rollouts [T, B/N], optimizer and parameters)
+
+There is no centre. Before each rollout a peer takes the mean of its own parameters and its neighbour's newest, if there are
+newer ones than it has mixed in; the newest wins, and nobody waits for a reader. A peer whose neighbour is more than
+`max_staleness` steps behind it waits. With 0 the ring goes in lock-step, and the distance between peers that do not learn
+shrinks by cos(π / N) with each step. A peer that is lost begins again with its neighbour's parameters.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rookery.data import arrays
+from rookery.runtime.roster import Life
+from rookery.topologies.fits import shipped_gradients
+from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
+from rookery.topologies.places import head_count, place_workers
+from rookery.topologies.staleness import Staleness
+from rookery.types import Agent, PyTree, Spec
+from rookery.workers.parameters import state_of
+from rookery.workers.peer import Peer, Stepped
+from rookery.workers.shapes import rollout_specs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gossip:
+    """Learners without a centre: each averages with its neighbour in a ring."""
+
+    overlaps: ClassVar[bool] = True
+    num_envs: int = 64
+    """Environments in all."""
+    peers: int = 4
+    """Learners in the ring, each with its share of the environments."""
+    groups: int = 1
+    """Groups of environments per peer: one steps while the next is decided on."""
+    max_staleness: int = 8
+    """A peer that is so many steps ahead of its neighbour waits for it; 0: all go in lock-step."""
+
+    def roles(self) -> dict[str, tuple[int, int]]:
+        return {"peer": (self.peers, self.peers)}
+
+    def refuses(self, agent: Agent, spec: Spec) -> str | None:
+        if (reason := shipped_gradients(agent, spec)) is not None:
+            return reason
+        if agent.needs.table is not None:
+            return (
+                "it learns from a replay, and these learners learn from what they have just played: use ParameterServer, "
+                "whose bundles have a replay each"
+            )
+        return None
+
+    def steps_per_update(self, algorithm: Any) -> float:
+        return self.num_envs * algorithm.rollout_length  # an update is one of every peer
+
+    def max_lag(self) -> int:
+        return 0
+
+    def graph(self, agent: Agent, spec: Spec) -> Graph:
+        each = envs_each(self.num_envs, self.peers, self.groups, whose="peers")
+        edges = [Edge("rollouts", "peer", "peer", arrays.nbytes(rollout_specs(agent, spec, each)), "learned from at once")]
+        if self.peers > 1:
+            waits = f"newest wins; waits beyond {self.max_staleness} steps" if self.max_staleness else "waits for each"
+            edges.append(Edge("parameters", "peer", "next peer", parameter_bytes(agent), waits))
+        return Graph(
+            nodes={"environment": self.num_envs, "peer": self.peers},
+            edges=tuple(edges),
+            facts={
+                "steps per update": f"{self.num_envs * agent.needs.rollout_length:,} (one update of every peer)",
+                "policy lag": "0",
+                "staleness": f"a neighbour's parameters, at most {self.max_staleness} steps behind",
+            },
+        )
+
+    def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
+        try:
+            ring = _Ring(self, job, snapshot)
+            while True:
+                ring.ask_peers()
+                ring.serve(TICK_SECONDS)
+                ring.ask_peers()  # before the yield, too: whoever advances this may take its time
+                yield ring.meters.progress(ring, snapshot=ring.snapshot)
+        finally:
+            job.runtime.close()
+
+
+class _Ring:
+    """Who has sent what. All of it belongs to the driver's thread, which passes references on and looks into none."""
+
+    def __init__(self, topology: Gossip, job: Job, snapshot: PyTree | None) -> None:
+        count = topology.peers
+        each = envs_each(topology.num_envs, count, topology.groups, whose="peers")
+        self.job, self.count, self.bound = job, count, topology.max_staleness
+        self.fleet = place_workers(job, Peer, "peer", count=count, envs_each=each, groups=topology.groups, snapshot=snapshot)
+        self.meters = Meters.continued(snapshot)
+        self.staleness = Staleness(snapshot=snapshot["staleness"] if snapshot else None)
+        ring = snapshot["ring"] if snapshot else {name: [0] * count for name in ("steps", "mixed")}
+        self.steps, self.mixed = [int(n) for n in ring["steps"]], [int(n) for n in ring["mixed"]]
+        self.distances = [0.0] * count
+        self.lives: list[int | None] = list(self.fleet.roster.lives)  # that have parameters; None: begins with others'
+        self.sent: list[deque[tuple[int, Any]]] = [deque(maxlen=count + 1) for _ in range(count)]
+        for place, saved in enumerate(snapshot["workers"] if snapshot else ()):  # else all start alike: there is no news
+            if saved is None:  # it was lost when the others were saved
+                self.lives[place] = None
+            elif count > 1:
+                params = state_of(job.agent, job.seed, saved["learner"]).params
+                self.sent[place].append((self.steps[place], job.runtime.put(params)))
+        self.params = state_of(job.agent, job.seed, snapshot["learner"] if snapshot else None).params
+        self.version = self.steps[0]
+
+    def ask_peers(self, most: float = float("inf")) -> None:
+        """Everyone steps who need not wait for a neighbour; most: nobody takes more steps in all."""
+        self.fleet.tend()
+        for place in range(self.count):
+            if self.steps[place] >= most or (who := self.fleet.next_of([place])) is None:
+                continue
+            if not self._waits(place):
+                self.fleet.keep(who, "step", *self._message(who), tag=place)
+
+    def _heard(self, place: int) -> tuple[int, Any]:
+        """The message of the neighbour that is mixed in next, and its number: the newest, in lock-step that of this step."""
+        sent = self.sent[place - 1]
+        if self.bound == 0:
+            return next(((number, params) for number, params in sent if number == self.steps[place]), (0, None))
+        return sent[-1] if sent else (0, None)
+
+    def _waits(self, place: int) -> bool:
+        return self.count > 1 and self.steps[place] - self._heard(place)[0] > self.bound
+
+    def _message(self, who: Life) -> tuple[Any, float]:
+        """What a peer mixes in, and with what weight: a new life takes over what the neighbour has."""
+        place = who.place
+        begins, self.lives[place] = self.lives[place] != who.number, who.number
+        number, params = self.sent[place - 1][-1] if begins and self.sent[place - 1] else self._heard(place)
+        if self.count == 1 or params is None or (number <= self.mixed[place] and not begins):
+            return None, 0.0  # nothing new
+        self.staleness.admits(max(0, self.steps[place] - number))
+        self.mixed[place] = number
+        self.meters.moved("parameters")
+        return params, 1.0 if begins else 0.5
+
+    def serve(self, seconds: float) -> None:
+        """Waits for the first call that ends and takes in all that have."""
+        ready, _ = self.job.runtime.wait(self.fleet.waiting(), self.fleet.within(seconds))
+        for place, answer in self.fleet.take(ready):
+            if answer is not None:  # else its peer is gone: what it played was not counted
+                self._stepped(place, *answer)
+
+    def _stepped(self, place: int, stepped: Stepped, params: Any) -> None:
+        self.steps[place] += 1
+        self.sent[place].append((self.steps[place], params))
+        if place == 0:
+            self.params, self.version = stepped.update.params, self.steps[0]
+        if stepped.distance is not None:
+            self.distances[place] = stepped.distance
+        meters, rounds = self.meters, sum(self.steps) // self.count
+        meters.collected(stepped.collected)
+        meters.learned(stepped.update._replace(version=rounds), edge=None)
+        meters.report |= self.staleness.report() | {
+            "consensus_distance": (sum(d * d for d in self.distances) / self.count) ** 0.5,
+            "sample_reuse": meters.trained_steps / max(1, meters.env_steps),
+        }
+
+    def workers(self) -> dict[str, int]:
+        return head_count(self.fleet)
+
+    def snapshot(self) -> PyTree:
+        """Drains: what was begun is finished, and in lock-step whoever is behind catches up."""
+        while self.fleet.busy or (self.bound == 0 and min(self.steps) < max(self.steps)):
+            self.ask_peers(max(self.steps) if self.bound == 0 else 0)
+            self.serve(TICK_SECONDS)
+        peers = self.fleet.gather("snapshot")
+        return {
+            "learner": next(peer["learner"] for peer in peers if peer is not None),
+            "workers": peers,
+            "lives": self.fleet.roster.lives,
+            "meters": self.meters.snapshot(),
+            "staleness": self.staleness.snapshot(),
+            "ring": {"steps": list(self.steps), "mixed": list(self.mixed)},
+        }

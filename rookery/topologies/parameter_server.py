@@ -1,0 +1,249 @@
+"""ParameterServer: bundles act, replay and differentiate; shards of the parameters apply (GORILA, Nair et al. 2015).
+
+              parameters of all shards, pulled every so many gradients
+        ┌──────────────────────────────────────────────────────────────┐
+        ▼                                                              │
+    bundle × W ──its part of each gradient──▶ shard × S, applied on arrival
+    └ collector [T, B/W] ──▶ replay ──batch──▶ loss       (too old, or an outlier: discarded and counted)
+
+A shard owns some leaves of the parameters and of the target network, with their optimizer, and applies gradients to them
+independently: what a bundle pulls may mix versions. Targets are refreshed by the shards' own count of updates. Bundles are
+a fleet; one that is lost takes its replay and the gradient that it owed with it. Shards live in the driver's process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+
+from rookery.data import arrays
+from rookery.data.replay import batch_specs
+from rookery.runtime.roster import Life
+from rookery.topologies.fits import shipped_gradients
+from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes, replay_facts
+from rookery.topologies.places import head_count, place_workers, slow_bytes
+from rookery.topologies.staleness import Outliers, Staleness
+from rookery.types import Agent, PyTree, Spec
+from rookery.workers.bundle import Bundle
+from rookery.workers.flat import to_flat
+from rookery.workers.gradients import Found
+from rookery.workers.learner import Update
+from rookery.workers.parameters import Applied, ParameterShard, joined, owned, state_of, whole_state
+from rookery.workers.shapes import rollout_specs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterServer:
+    """Bundles of actor, replay and learner send gradients to shards of the parameters."""
+
+    overlaps: ClassVar[bool] = True
+    num_envs: int = 16
+    """Environments in all."""
+    workers: int = 4
+    """Bundles, each with its share of the environments and a replay of its own."""
+    shards: int = 2
+    """Parts of the parameters, each applying updates by itself."""
+    groups: int = 1
+    """Groups of environments per bundle: one steps while the next is decided on."""
+    pull_every: int = 1
+    """Gradients that a bundle computes before it takes the newest parameters."""
+    max_staleness: int | None = None
+    """A gradient older than so many updates is discarded and counted; by default none is."""
+    outlier_deviations: float | None = None
+    """One whose loss is so many standard deviations above the running mean is discarded and counted; by default none is."""
+
+    def roles(self) -> dict[str, tuple[int, int]]:
+        return {"bundle": (self.workers, self.workers)}
+
+    def refuses(self, agent: Agent, spec: Spec) -> str | None:
+        return shipped_gradients(agent, spec)
+
+    def steps_per_update(self, algorithm: Any) -> float:
+        steps = getattr(algorithm, "steps_per_update", None)
+        return self.num_envs // self.workers * algorithm.rollout_length if steps is None else steps
+
+    def max_lag(self) -> int:
+        return 0  # without a replay, what is played is differentiated with the same parameters
+
+    def graph(self, agent: Agent, spec: Spec) -> Graph:
+        each = envs_each(self.num_envs, self.workers, self.groups, whose="bundles")
+        leaves = len(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).params))
+        if self.shards > leaves:
+            raise ValueError(f"--shards {self.shards}: the network has {leaves} leaves, and each shard owns at least one")
+        specs, whole = rollout_specs(agent, spec, each), parameter_bytes(agent)
+        own = replay_facts(agent, spec, envs_per_collector=each, num_envs=each)
+        edges = [
+            Edge("rollouts", "bundle", "its replay", arrays.nbytes(specs), "the oldest go"),
+            Edge("batches", "its replay", "bundle", arrays.nbytes(batch_specs(agent.needs, specs, 1)), "one at a time"),
+            Edge("gradients", "bundle", "shard", whole // self.shards, "bundles wait"),
+            Edge("parameters", "shard", "bundle", (whole + slow_bytes(agent)) // self.shards, "asked for when due"),
+        ]
+        bound = "not bounded" if self.max_staleness is None else f"at most {self.max_staleness} updates"
+        return Graph(
+            nodes={"environment": self.num_envs, "bundle": self.workers, "shard": self.shards},
+            edges=tuple(edges),
+            facts={"steps per update": f"{each * agent.needs.rollout_length:,}", "policy lag": "0"}
+            | own
+            | ({"replay": f"{self.workers} × {own['replay']}"} if own else {})
+            | {"staleness": bound, "parameters pulled": f"every {self.pull_every} gradients of a bundle"},
+        )
+
+    def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
+        try:
+            server = _Server(self, job, snapshot)
+            while True:
+                server.ask_bundles()
+                server.serve(TICK_SECONDS)
+                server.ask_bundles()  # before the yield, too: whoever advances this may take its time
+                yield server.meters.progress(server, snapshot=server.snapshot)
+        finally:
+            job.runtime.close()
+
+
+class Flight(NamedTuple):
+    """A gradient on its way to the shards."""
+
+    place: int  # whose it is
+    found: Found
+    parts: list[Future]  # one for each shard
+
+
+class _Server:
+    """What is on its way. All of it belongs to the driver's thread."""
+
+    def __init__(self, topology: ParameterServer, job: Job, snapshot: PyTree | None) -> None:
+        each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="bundles")
+        self.topology, self.job = topology, job
+        saved = snapshot or {"learner": None, "staleness": None, "outliers": None, "pulls": {"seconds": 0.0, "bytes": 0}}
+        self.shards = [
+            job.runtime.spawn(
+                ParameterShard, job.agent, seed=job.seed, index=index, num_shards=topology.shards, snapshot=saved["learner"],
+                name=f"shard-{index}", role="shard",
+            )
+            for index in range(topology.shards)
+        ]  # fmt: skip
+        self.fleet = place_workers(
+            job, Bundle, "bundle", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot,
+            spec=job.spec, num_envs=each,
+        )  # fmt: skip
+        self.meters = Meters.continued(snapshot)
+        self.staleness = Staleness(topology.max_staleness, saved["staleness"])
+        self.outliers = Outliers(topology.outlier_deviations, saved["outliers"])
+        self.pull_seconds, self.pull_bytes = float(saved["pulls"]["seconds"]), int(saved["pulls"]["bytes"])
+        self.flights: deque[Flight] = deque()
+        self.newest: list[Applied] = [shard.call("pull").result() for shard in self.shards]
+        self.accepted = self.version  # gradients that were, or will be, applied
+        self._published: tuple[list[int], Any, Any] = [], None, None
+        self._pulled: dict[int, tuple[int, int]] = {}  # place -> the life that has parameters, gradients since it took them
+        self._nbytes = parameter_bytes(job.agent) + slow_bytes(job.agent)
+
+    @property
+    def params(self) -> PyTree:
+        return joined([shard.params for shard in self.newest])
+
+    @property
+    def version(self) -> int:
+        """Updates that every shard has applied."""
+        return min(shard.version for shard in self.newest)
+
+    def ask_bundles(self) -> None:
+        """Everyone works; who is to pull waits until its own gradient is applied."""
+        self.fleet.tend()
+        owed = {flight.place for flight in self.flights}
+        for place in range(self.topology.workers):
+            due = self._pulled.get(place, (-1, 0))[1] >= self.topology.pull_every
+            if (due and place in owed) or (who := self.fleet.next_of([place])) is None:
+                continue
+            if due or self._pulled.get(place, (-1, 0))[0] != who.number:  # a new life has none
+                self._pull(who)
+            else:
+                self.fleet.call(who, "work", None, None, 0, tag=place)
+
+    def _pull(self, who: Life) -> None:
+        """Hands a bundle what the shards have, whatever their versions."""
+        begin = time.perf_counter()
+        versions = [shard.version for shard in self.newest]
+        if versions != self._published[0]:
+            slow = joined([shard.slow for shard in self.newest])
+            self._published = versions, self.job.runtime.put(self.params), self.job.runtime.put(slow)
+        self.fleet.call(who, "work", *self._published[1:], min(versions), tag=who.place)
+        self._pulled[who.place] = who.number, 0
+        self.pull_seconds += time.perf_counter() - begin
+        self.pull_bytes += self._nbytes
+        self.meters.moved("parameters", len(self.shards))
+
+    def serve(self, seconds: float) -> None:
+        """Waits for the first call that ends and takes in all that have."""
+        applying = [part for flight in self.flights for part in flight.parts if not part.done()]
+        ready, _ = self.job.runtime.wait([*self.fleet.waiting(), *applying], self.fleet.within(seconds))
+        for place, found in self.fleet.take(ready):
+            if found is not None:  # else its bundle is gone: what it played was not counted
+                self._arrived(place, found)
+        for flight in self.flights:
+            for index, part in enumerate(flight.parts):
+                if part.done() and (now := part.result()).version > self.newest[index].version:
+                    self.newest[index] = now
+        while self.flights and all(part.done() for part in self.flights[0].parts):
+            self._learned(self.flights.popleft())
+
+    def _arrived(self, place: int, found: Found) -> None:
+        if found.collected is not None:
+            self.meters.collected(found.collected)
+        if found.tree is None:  # its replay is being filled
+            return
+        self.meters.moved("batches")
+        life, count = self._pulled[place]
+        self._pulled[place] = life, count + 1
+        if not self.outliers.admits(found.report) or not self.staleness.admits(self.accepted - found.version):
+            return
+        self.accepted += 1
+        self.meters.moved("gradients", len(self.shards))
+        cut = [owned(found.tree, found.tree, index, len(self.shards)) for index in range(len(self.shards))]
+        self.flights.append(Flight(place, found, [s.call("apply", part) for s, part in zip(self.shards, cut)]))
+
+    def _learned(self, flight: Flight) -> None:
+        """Every shard has applied it."""
+        found, done = flight.found, [part.result() for part in flight.parts]
+        update = Update(
+            version=done[0].version, params=None, report=found.report, priorities=None, trained_steps=found.trained_steps,
+            lag_mean=found.lag_mean, lag_max=found.lag_max, busy_seconds=max(shard.busy_seconds for shard in done),
+            idle_seconds=min(shard.idle_seconds for shard in done),
+        )  # fmt: skip
+        self.meters.learned(update, edge=None)
+        versions = [shard.version for shard in self.newest]
+        self.meters.report |= (
+            self.staleness.report()
+            | self.outliers.report()
+            | {
+                "sample_reuse": self.meters.trained_steps / max(1, self.meters.env_steps),
+                "shard_skew": float(max(versions) - min(versions)),
+                "pull_seconds": self.pull_seconds,
+                "pull_megabytes": self.pull_bytes / 1e6,
+            }
+        )
+
+    def workers(self) -> dict[str, int]:
+        return head_count(self.fleet)
+
+    def snapshot(self) -> PyTree:
+        """Drains: gradients under way arrive and are applied, so that no step is lost and none is counted twice."""
+        while self.fleet.busy or self.flights:
+            self.fleet.tend()
+            self.serve(TICK_SECONDS)
+        like = state_of(self.job.agent, self.job.seed, None)
+        state = whole_state([shard.call("state").result() for shard in self.shards], like)
+        return {
+            "learner": {"state": to_flat(state), "version": self.version},
+            "workers": self.fleet.gather("snapshot"),
+            "lives": self.fleet.roster.lives,
+            "meters": self.meters.snapshot(),
+            "staleness": self.staleness.snapshot(),
+            "outliers": self.outliers.snapshot(),
+            "pulls": {"seconds": self.pull_seconds, "bytes": self.pull_bytes},
+        }

@@ -1,0 +1,94 @@
+"""Workers that learn, as Ray actors: killed and replaced, and nothing is applied twice or counted without being applied."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
+import ray
+from engine_fakes import SPEC, ScriptedPool, checkpointed, slow, summing_agent
+
+from rookery.run import startup
+from rookery.run.versions import fingerprint
+from rookery.runtime.interface import Resources
+from rookery.runtime.ray import Kept, RayRuntime
+from rookery.topologies.async_gradients import AsyncGradients
+from rookery.topologies.gossip import Gossip, _Ring
+from rookery.topologies.job import Job, Progress
+from rookery.topologies.parameter_server import ParameterServer
+
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+AGENT = summing_agent()
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def drive(topology: Any) -> tuple[RayRuntime, Iterator[Progress]]:
+    roles = topology.roles()
+    runtime = RayRuntime(
+        resources=dict.fromkeys(roles, Resources()), counts=roles, prepare=startup.prepare, versions=fingerprint
+    )
+    make = lambda num_envs, groups: ScriptedPool(num_envs, groups, on_step=slow(0.002))
+    return runtime, topology.drive(Job(AGENT, SPEC, make, runtime, seed=0))
+
+
+def kill(runtime: RayRuntime, name: str) -> None:
+    handle = next(handle for handle in runtime._handles if handle.name == name)
+    os.kill(ray.get(handle.actor.__ray_call__.remote(lambda host: os.getpid())), signal.SIGKILL)
+
+
+def until(driver: Iterator[Progress], condition: Callable[[Progress], bool], seconds: float = 60.0) -> Progress:
+    deadline = time.monotonic() + seconds
+    for progress in driver:
+        if condition(progress):
+            return progress
+        assert time.monotonic() < deadline, f"not after {seconds} s: {progress.workers}, {progress.updates} updates"
+    raise AssertionError
+
+
+def survive(role: str, topology: Any) -> Any:
+    """Kills one of two workers in the middle of its work; the snapshot after both have worked again."""
+    runtime, driver = drive(topology)
+    until(driver, lambda p: p.workers[f"{role}s"] == 2 and p.updates > 5)
+    kill(runtime, f"{role}-1")
+    until(driver, lambda p: p.workers[f"{role}s_lost"] == 1)
+    back = until(driver, lambda p: p.workers[f"{role}s"] == 2)
+    progress = until(driver, lambda p: p.updates > back.updates + 10)
+    assert progress.snapshot is not None and progress.workers["calls_lost"] >= 1
+    saved = checkpointed(progress.snapshot())
+    driver.close()  # type: ignore[attr-defined]
+    assert saved["lives"] == [0, 1] and None not in saved["workers"]
+    return saved
+
+
+@pytest.mark.parametrize(
+    "role, topology",
+    [("worker", AsyncGradients(num_envs=4, workers=2)), ("bundle", ParameterServer(num_envs=4, workers=2, shards=2))],
+)
+def test_a_killed_worker_is_replaced_and_what_is_counted_was_applied_once(role: str, topology: Any) -> None:
+    saved = survive(role, topology)
+    state, meters = saved["learner"]["state"], saved["meters"]
+    assert state["params/sum"] == meters["trained_steps"] == meters["env_steps"] > 0
+    assert state["params/offset"] == state["updates"] == meters["updates"]
+
+
+def test_a_killed_peer_is_replaced_by_its_neighbours_parameters_which_never_pass_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed: list[Any] = []
+    stepped = _Ring._stepped
+    monkeypatch.setattr(_Ring, "_stepped", lambda ring, *answer: (passed.append(answer[-1]), stepped(ring, *answer)))
+    saved = survive("peer", Gossip(num_envs=4, peers=2, max_staleness=3))
+    assert passed and all(type(message) is Kept for message in passed)
+    meters, steps = saved["meters"], saved["ring"]["steps"]
+    assert meters["trained_steps"] == meters["env_steps"] and sum(steps) // 2 == meters["updates"]
+    assert abs(steps[0] - steps[1]) <= 4
+    offsets = [peer["learner"]["state"]["params/offset"] for peer in saved["workers"]]
+    updates = [int(peer["learner"]["state"]["updates"]) for peer in saved["workers"]]
+    assert offsets[1] > updates[1], "the new one has fewer updates of its own than its parameters tell of"
