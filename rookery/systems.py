@@ -68,6 +68,9 @@ SYSTEMS: dict[str, System] = {
                 "learning_rate": 6.25e-5, "target_period": 2_000, "replay": {"selector": "prioritized", "exponent": 0.5},
             },
         ),
+        System("es", "es:ES", "evolution:Evolution", "evolution strategies: seeds and returns travel", "Salimans et al. 2017"),
+        System("ars", "ars:ARS", "evolution:Evolution", "random search with linear policies", "Mania et al. 2018",
+               {"population": 16, "num_envs": 8}),
     )
 }
 

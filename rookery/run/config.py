@@ -77,7 +77,7 @@ AT_LEAST = dict.fromkeys(
     + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length"), 1
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
-    "value_cost": 0,
+    "value_cost": 0, "population": 2, "workers": 1, "max_episode_steps": 1, "best": 1, "weight_decay": 0,
 }  # fmt: skip
 
 

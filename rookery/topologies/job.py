@@ -126,15 +126,16 @@ class Meters:
             self._spend(phase, seconds)
         self.moved("rollouts")
 
-    def learned(self, update: Update, table: dict[str, float] | None = None) -> None:
-        """table: what the table tells of itself."""
+    def learned(self, update: Update, table: dict[str, float] | None = None, *, edge: str | None = "batches") -> None:
+        """table: what the table tells of itself; edge: by which the learner was given a batch."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
         self.report = update.report | (table or {})
         self.lags.append((update.lag_mean, update.lag_max))
         self._spend("learn", update.busy_seconds)
         self._spend("learner_idle", update.idle_seconds)
-        self.moved("batches")
+        if edge is not None:
+            self.moved(edge)
         if update.priorities is not None:
             self.moved("priorities")
 
