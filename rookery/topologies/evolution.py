@@ -57,7 +57,8 @@ class Evolution:
         return None
 
     def steps_per_update(self, algorithm: Any) -> float:
-        return self.population * algorithm.max_episode_steps  # at most: episodes may end before
+        """At most: episodes may end before their limit."""
+        return self.population * getattr(algorithm, "max_episode_steps", 1)  # one that has none is refused later
 
     def max_lag(self) -> int:
         return 0

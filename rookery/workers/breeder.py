@@ -52,7 +52,7 @@ class Score(NamedTuple):
 
     generation: int
     share: int
-    digest: int  # of the parameters that were perturbed
+    digest: bytes  # of the parameters that were perturbed
     total: np.ndarray  # [size] float32: the return of each member's first episode
     length: np.ndarray  # [size] int32: its steps
     ended: np.ndarray  # [size] bool: False where it was cut at the limit of steps
@@ -180,9 +180,9 @@ def kept_specs(agent: Agent, members: int) -> dict[str, PyTree]:
     return jax.tree.map(lambda x: ArraySpec(x.shape, np.dtype(x.dtype)), shapes)
 
 
-def digest(params: PyTree) -> int:
+def digest(params: PyTree) -> bytes:
     """64 bits of a hash: two trees of parameters with the same are the same, bit for bit."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         found.update(np.ascontiguousarray(leaf))
-    return int.from_bytes(found.digest()[:8], "little")
+    return found.digest()[:8]
