@@ -90,6 +90,9 @@ SYSTEMS: dict[str, System] = {
             "gorila", "dqn:DQN", "parameter_server:ParameterServer", "DQN in bundles, parameters in shards", "Nair et al. 2015",
             {"max_staleness": 100, "outlier_deviations": 8.0},
         ),
+        System("es", "es:ES", "evolution:Evolution", "evolution strategies: seeds and returns travel", "Salimans et al. 2017"),
+        System("ars", "ars:ARS", "evolution:Evolution", "random search with linear policies", "Mania et al. 2018",
+               {"population": 16, "num_envs": 8}),
     )
 }
 

@@ -87,7 +87,7 @@ AT_LEAST = dict.fromkeys(
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
     "value_cost": 0, "inference_batch": 0, "inference_wait_ms": 0, "inference_lag": 0, "max_staleness": 0,
-    "outlier_deviations": 0,
+    "outlier_deviations": 0, "population": 2, "max_episode_steps": 1, "best": 1, "weight_decay": 0,
 }  # fmt: skip
 
 

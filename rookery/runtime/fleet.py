@@ -80,6 +80,15 @@ class Fleet:
         self.roster.asked(life, self._clock())
         self._calls[self._handles[life].keep(method, *args)] = (life, tag)
 
+    def tell(self, method: str, *args: Any, only: Life | None = None) -> int:
+        """Calls every worker (or one), those being made too, between what it was asked before and will be after this.
+
+        -> how many. Nobody waits for an answer: a worker that is gone, or cannot go on, shows in its next."""
+        told = [handle for life, handle in self._handles.items() if only in (None, life)]
+        for handle in told:
+            handle.call(method, *args)
+        return len(told)
+
     def waiting(self) -> list[Future]:
         """What to wait for: calls, and workers that are being made."""
         return [*self._starting, *self._calls]

@@ -40,7 +40,8 @@ def steps_per_batch(topology: Any, algorithm: Any) -> float:
     if steps is not None:
         return steps
     most = span(topology.collectors)[1]
-    return topology.num_envs // most * getattr(topology, "rollouts_per_batch", most) * algorithm.rollout_length
+    length = getattr(algorithm, "rollout_length", 1)  # one that has none is refused, once its agent is built
+    return topology.num_envs // most * getattr(topology, "rollouts_per_batch", most) * length
 
 
 def shipped_gradients(agent: Agent, spec: Spec) -> str | None:

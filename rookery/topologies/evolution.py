@@ -1,0 +1,123 @@
+"""Evolution: a population of perturbed policies plays whole episodes, and everybody makes the same update (Salimans 2017).
+
+                   parameters (once, when a breeder starts)
+         ┌────────────────────────────────────────────────────────────┐
+         ▼                                                            │
+    breeder × W ──score: returns of a share of the population──▶ learner
+         ▲                                                            │
+         └───────generation: all returns of all members───────────────┘
+
+A perturbation is named by (seed, generation, member), so that only numbers of members and their returns (and, where
+observations are normalised, their moments per member) travel: every breeder rebuilds all perturbations and updates its own
+copy of the parameters. A share is evaluated as one batch, an environment and a policy per member. Everyone waits for the
+slowest share. A share whose breeder is lost is evaluated by another: a share's score does not depend on who plays it, so
+neither the loss of a breeder nor their number changes the run by a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+
+from rookery import ops
+from rookery.data import arrays
+from rookery.topologies.flock import Flock, generation_specs
+from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
+from rookery.types import Agent, Batch, PyTree, Spec
+from rookery.workers.breeder import Score, Shares, kept_specs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evolution:
+    """Perturbed policies play whole episodes; only seeds and returns travel."""
+
+    overlaps: ClassVar[bool] = False
+    population: int = 64
+    """Members of a generation; two of them are the two signs of a perturbation."""
+    num_envs: int = 32
+    """Environments in all. Fewer than members: shares take turns, and both signs of a pair start from the same state."""
+    workers: int = 1
+    """Breeders that evaluate shares."""
+    backups: bool = False
+    """Idle workers evaluate again what a slow one still owes; the first answer counts."""
+
+    def roles(self) -> dict[str, tuple[int, int]]:
+        return {"breeder": (self.workers, self.workers)}
+
+    def refuses(self, agent: Agent, spec: Spec) -> str | None:
+        if agent.perturb is None:
+            return (
+                "it learns from the steps of rollouts, and all that is known here are the returns of whole episodes: use Sync"
+            )
+        if spec.pool is not None and (spec.pool.reward_clip is not None or spec.pool.reward_scale != 1):
+            return "episodes are compared by their returns as they were played: drop reward_clip and reward_scale"
+        return None
+
+    def steps_per_update(self, algorithm: Any) -> float:
+        """At most: episodes may end before their limit."""
+        return self.population * getattr(algorithm, "max_episode_steps", 1)  # one that has none is refused later
+
+    def max_lag(self) -> int:
+        return 0
+
+    def shares(self) -> Shares:
+        """Refuses counts that cannot be shared out evenly."""
+        if self.population % 2:
+            raise ValueError(f"--population {self.population}: members come in pairs; try --population {self.population + 1}")
+        if self.num_envs % self.workers:
+            near = max(1, self.num_envs // self.workers) * self.workers
+            raise ValueError(f"--num-envs {self.num_envs} cannot be shared by --workers {self.workers}: try --num-envs {near}")
+        size = self.num_envs // self.workers
+        if self.population % size:
+            near = next(n for n in range(min(size, self.population), 0, -1) if self.population % n == 0)
+            raise ValueError(
+                f"--population {self.population} cannot be cut into shares of {size} environments (--num-envs / --workers): "
+                f"try --num-envs {near * self.workers}"
+            )
+        return Shares(self.population // size, size)
+
+    def graph(self, agent: Agent, spec: Spec) -> Graph:
+        shares = self.shares()
+        each = 4 + 4 + 1  # of a member: return, length, whether its episode ended
+        told = arrays.nbytes(kept_specs(agent, self.population))
+        batch = Batch(arrays.allocate(generation_specs(agent, self.population)), (), ())
+        key = ops.random.key(0)
+        jax.eval_shape(agent.learn, jax.eval_shape(agent.init, key), batch, key)  # refuses what does not fit the population
+        limit = agent.needs.rollout_length
+        return Graph(
+            nodes={"environment": self.num_envs, "breeder": self.workers, "learner": 1},
+            edges=(
+                Edge("scores", "breeder", "learner", 24 + each * shares.size + told // shares.number, "nobody waits"),
+                Edge("generations", "learner", "breeder", 8 + (each - 1) * self.population + told, "in their order"),
+                Edge("parameters", "learner", "breeder", parameter_bytes(agent), "once, at the start of each breeder"),
+            ),
+            facts={
+                "steps per update": f"at most {self.population * limit:,} ({self.population:,} episodes)",
+                "shares": f"{shares.number} of {shares.size} members",
+                "policy lag": "0",
+            },
+        )
+
+    def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
+        meters = Meters.continued(snapshot)
+        try:
+            flock = Flock(job, meters, self.shares(), workers=self.workers, backups=self.backups, snapshot=snapshot)
+            while True:
+                scores: dict[int, Score] = {}
+                while len(scores) < flock.shares.number:
+                    flock.ask(scores)
+                    if not flock.answers(scores, TICK_SECONDS):
+                        yield meters.progress(flock, snapshot=flock.snapshot)
+                generation = flock.count(scores)
+                learned = flock.learner.call("learn", generation.batch())
+                flock.tell(generation)
+                while not job.runtime.wait([learned], TICK_SECONDS)[0]:
+                    yield meters.progress(flock, snapshot=None)
+                flock.learned(learned.result())
+                flock.ask({})  # before the yield: whoever advances this may take its time
+                yield meters.progress(flock, snapshot=flock.snapshot)
+        finally:
+            job.runtime.close()

@@ -1,0 +1,131 @@
+"""A Flock: the learner and the breeders of an evolution, and who evaluates what."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+
+from rookery.data import arrays
+from rookery.runtime.fleet import Fleet
+from rookery.runtime.interface import Handle
+from rookery.runtime.roster import Life, Roster, Terms
+from rookery.topologies.job import Job, Meters
+from rookery.trees import ArraySpec, tree_map
+from rookery.types import Agent, Episode, PyTree, Rollout
+from rookery.workers.breeder import Breeder, Generation, Score, Shares, digest, kept_specs
+from rookery.workers.learner import Learner, Update
+
+
+class Flock:
+    """All of it belongs to the driver's thread."""
+
+    def __init__(
+        self, job: Job, meters: Meters, shares: Shares, *, workers: int, backups: bool, snapshot: PyTree | None
+    ) -> None:
+        if job.devices > 1:
+            raise ValueError(f"--devices {job.devices}: an update is made of returns, not of a batch to share; use --workers")
+        self.job, self.meters, self.shares, self._backups = job, meters, shares, backups
+        self._make_pool = functools.partial(job.make_pool, self.shares.size, 1)
+        state = snapshot["learner"] if snapshot else None
+        self.learner: Handle = job.runtime.spawn(
+            Learner, job.agent, seed=job.seed, snapshot=state, name="learner", role="learner"
+        )
+        self.params, self.version = self.learner.call("published").result()
+        self._digest = digest(self.params)
+        patience = job.runtime.patience
+        terms = Terms(least=workers, most=workers, call_deadline=patience, start_deadline=patience)
+        self.fleet = Fleet(job.runtime, "breeder", Roster(terms), self._breeder)
+        self._asked: list[tuple[Life, int]] = []  # who evaluates what for this generation
+        self.stale = self.apart = 0
+        self.ask({})
+        self.learner.call("warm_up", generation_specs(job.agent, shares.number * shares.size))
+
+    def _breeder(self, life: Life) -> Handle:
+        """With the newest state. Whatever the learner was asked before is in it, whatever comes after will be told."""
+        self.meters.moved("parameters")
+        return self.job.runtime.spawn(
+            Breeder, self.job.agent, self._make_pool, seed=self.job.seed, shares=self.shares,
+            state=self.learner.call("snapshot").result(), env_restarts=self.job.env_restarts,
+            name=f"breeder-{life.place}", role="breeder",
+        )  # fmt: skip
+
+    def ask(self, scores: dict[int, Score]) -> None:
+        """Gives every idle breeder a share that nobody evaluates or, as a backup, one that others still owe."""
+        self.fleet.tend()
+        while (who := self.fleet.next()) is not None:
+            open_ = [share for share in range(self.shares.number) if share not in scores]
+            owed = {share: sum(share == other for _, other in self._asked) for share in open_}
+            share = min(open_, key=owed.__getitem__, default=None)
+            if share is None or (owed[share] and (not self._backups or owed[share] > 1)):
+                return
+            self._asked.append((who, share))
+            self.fleet.call(who, "evaluate", self.version, share, tag=(who, share, self.version))
+
+    def answers(self, scores: dict[int, Score], seconds: float) -> bool:
+        """Waits for the first breeder that is done or made, and takes in all that are. False: nothing has happened."""
+        ready, _ = self.job.runtime.wait(self.fleet.waiting(), self.fleet.within(seconds))
+        for (who, share, version), score in self.fleet.take(ready):
+            if version == self.version:
+                self._asked.remove((who, share))
+            if score is None:  # its breeder is gone: somebody else evaluates the share
+                continue
+            if score.generation != self.version or share in scores:
+                self.stale += 1
+                self.meters.moved("scores")
+            elif score.digest != self._digest:  # this copy was rounded otherwise: it is given the learner's
+                self.apart += 1
+                self.meters.moved("scores")
+                self.meters.moved("parameters")
+                self.fleet.tell("restore", self.learner.call("snapshot").result(), only=who)
+            else:
+                scores[share] = score
+        return bool(ready)
+
+    def count(self, scores: dict[int, Score]) -> Generation:
+        """The whole generation, in the order of its members, whoever answered first."""
+        order = np.argsort(np.concatenate([self.shares.members(share) for share in range(self.shares.number)]))
+        parts = [scores[share] for share in range(self.shares.number)]
+        total, length, ended = (
+            np.concatenate([getattr(p, name) for p in parts])[order] for name in ("total", "length", "ended")
+        )
+        extras = jax.tree.map(lambda *x: np.concatenate(x, 1)[:, order], *(part.extras for part in parts))
+        meters = self.meters
+        finished = [Episode(int(i), float(total[i]), int(length[i])) for i in np.flatnonzero(ended)]
+        meters.moved("scores", len(parts))  # here, so that the counters are always those of whole generations
+        meters.finished += finished
+        meters.episodes += len(finished)
+        meters.env_steps += int(length.sum())
+        meters.mended += (mended := [failure for part in parts for failure in part.mended])
+        meters.env_failures += len(mended)
+        for phase in ("env", "inference", "transfer"):
+            meters.seconds[phase] = meters.seconds.get(phase, 0.0) + sum(part.seconds[phase] for part in parts)
+        self._steps = int(length.sum())
+        return Generation(self.version, total, length, extras)
+
+    def tell(self, generation: Generation) -> None:
+        self.meters.moved("generations", self.fleet.tell("learn", self.job.runtime.put(generation)))
+
+    def learned(self, update: Update) -> None:
+        self.params, self.version, self._digest = update.params, update.version, digest(update.params)
+        self._asked.clear()
+        same = {"staleness_mean": 0.0, "staleness_max": 0.0, "sample_reuse": 1.0}  # under the names of every topology
+        report = update.report | same | {"scores_dropped": float(self.stale), "copies_mended": float(self.apart)}
+        self.meters.learned(update._replace(report=report, trained_steps=self._steps), edge=None)
+
+    def workers(self) -> dict[str, int]:
+        roster = self.fleet.roster
+        working = roster.count("working", "leaving")
+        return {"breeders": working, "breeders_lost": roster.lost_workers, "shares_lost": roster.lost_calls}
+
+    def snapshot(self) -> PyTree:
+        """What is being evaluated is left out: whoever goes on evaluates it anew, with the same result."""
+        return {"learner": self.learner.call("snapshot").result(), "meters": self.meters.snapshot()}
+
+
+def generation_specs(agent: Agent, population: int) -> Rollout:
+    """Of the one row that `learn` is given."""
+    kept = tree_map(lambda spec: arrays.aligned_zeros(spec.shape, spec.dtype), kept_specs(agent, population))
+    row = Generation(0, np.zeros(population, np.float32), np.zeros(population, np.int32), kept).batch().rollout
+    return tree_map(lambda x: ArraySpec(x.shape, x.dtype), row)
