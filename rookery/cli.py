@@ -1,7 +1,7 @@
 """The `rookery` command.
 
-    rookery train impala --env CartPole-v1
-    rookery eval RUN
+rookery train impala --env CartPole-v1
+rookery eval RUN
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BAD_CONFIG, ENV_FAILED, DIVERGED = 2, 3, 4
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs a command and leaves with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint, 6 disk,
-    130 and 143 after SIGINT and SIGTERM."""
+    7 collectors or cluster lost, 130 and 143 after SIGINT and SIGTERM."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
@@ -125,6 +125,7 @@ def resume(args: list[str]) -> int:
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
     """Trains until done, a signal or an error; whatever happens, the run says how it ended."""
     from rookery.run.ending import outcome, summary
+    from rookery.runtime.interface import WorkerLost
     from rookery.workers.nonfinite import NonFinite
 
     received: list[int] = []
@@ -147,6 +148,10 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
         trainer.fail(str(error))
         trainer.close()
         fail(f"{error} {trainer.last_good()}", DIVERGED)
+    except WorkerLost as error:
+        trainer.fail(f"{type(error).__name__}: {error}")
+        trainer.close()
+        fail(f"{error}\n{trainer.last_good(go_on=True)}", error.exit_code)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -222,8 +227,10 @@ def evaluate(args: list[str]) -> int:
         return 0
     low, high = min(report["returns"]), max(report["returns"])
     print(f"{report['run']}  {report['system']} on {report['env']}, {report['env_steps']:,} steps trained")
-    print(f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
-          f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)")
+    print(
+        f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
+        f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)"
+    )
     return 0
 
 

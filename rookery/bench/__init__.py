@@ -18,6 +18,7 @@ BENCHES = {
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
     "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",
     "torn": "worker processes of environments killed at random: no torn step, none counted twice",
+    "kills": "collectors and their environments killed at random on ray: the score is reached, no step counted twice",
     "scaling": "steps/s over collectors, runtimes, devices and learners; sums over them; bytes of each edge",
     "runtimes": "the same run on local and on ray: returns, steps/s, and the rate of large rollouts",
     "memory": "growth of memory over a long run, and what it leaves behind",

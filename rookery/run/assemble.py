@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -109,7 +110,7 @@ def open_runtime(cfg: Config) -> Runtime:
         resources=dict.fromkeys(cfg.topology.roles(), cfg.run.collector) | ({"learner": cfg.run.learner} if many else {}),
         counts=cfg.topology.roles() | ({"learner": (many, many)} if many else {}),
         prepare=startup.prepare,
-        versions=fingerprint,
+        versions=functools.partial(fingerprint, cfg),
     )
 
 

@@ -156,8 +156,7 @@ def summary(outcome: Outcome, width: int = 80) -> str:
         checkpoint = Path(outcome.checkpoint)
         inside = checkpoint.is_relative_to(outcome.path)
         rows.append(("policy", str(checkpoint.relative_to(outcome.path) if inside else checkpoint)))
-        named = Path(outcome.path) == Path("runs") / outcome.name  # where the commands look for a name
-        run = shlex.quote(outcome.name if named else str(outcome.path))
+        run = run_argument(outcome.name, outcome.path)
         budget = outcome.total_steps or 0
         more = f" --total-steps {2 * budget}" if budget and outcome.env_steps >= budget else ""
         rows.append(("evaluate", f"rookery eval {run}"))
@@ -165,6 +164,11 @@ def summary(outcome: Outcome, width: int = 80) -> str:
     else:
         rows.append(("policy", "no checkpoint was written"))
     return "\n".join([textwrap.fill(first, width), *(f"  {label:{LABEL}} {text}" for label, text in rows)])
+
+
+def run_argument(name: str, path: Path | str) -> str:
+    """How the commands are told of a run: by its name where they look for one, else by its path."""
+    return shlex.quote(name if Path(path) == Path("runs") / name else str(path))
 
 
 def _fold(text: str, width: int) -> str:

@@ -21,6 +21,7 @@ from rookery.run import checkpoint, config, startup
 from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
+from rookery.run.ending import run_argument
 from rookery.run.meter import Meter, resident_mb
 from rookery.run.returns import ReturnWindow
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
@@ -343,10 +344,11 @@ class Trainer:
             more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self.meter.total.lag_max}
             self._written_result = self._run.write_result(status, metrics | more)
 
-    def last_good(self) -> str:
-        """A sentence on the checkpoint that is left."""
+    def last_good(self, *, go_on: bool = False) -> str:
+        """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""
         path = checkpoint.newest(self.run.checkpoints)[0]
-        return f"Last good checkpoint: {path}." if path else "There was no checkpoint yet."
+        command = f" Go on with: rookery resume {run_argument(self.run.name, self.run.path)}" if go_on else ""
+        return f"Last good checkpoint: {path}.{command}" if path else "There was no checkpoint yet."
 
     def show(self, *, json: bool = False) -> None:
         """Draws the progress from now on: live in a terminal, else as lines; nothing with `json`."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
+import re
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("rookery", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "ale-py")
 
@@ -29,9 +33,24 @@ def versions() -> dict[str, str]:
     return found
 
 
-def fingerprint() -> dict[str, str]:
-    """What two machines that work on one run must have in common: the versions, and rookery's own source."""
+def fingerprint(config: Any = None) -> dict[str, str]:
+    """What two machines that work on one run must have in common: the versions, rookery's own source, and the config as it
+    reads there, as a digest and option by option. An algorithm or topology of the user's may be another file there."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return versions() | {"rookery's source": digest.hexdigest()[:12]}
+    found = versions() | {"rookery's source": digest.hexdigest()[:12]}
+    if config is not None:
+        options = dict(_flat({part: value for part, value in config.to_dict().items() if part != "machine"}))
+        text = json.dumps(options, sort_keys=True)
+        found |= options | {"config's digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
+    return found
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """(algorithm.learning_rate, 0.001) for every option; without addresses in memory, which differ everywhere."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else key)
+    else:
+        yield name, re.sub(r" at 0x[0-9a-f]+", "", str(value))

@@ -162,6 +162,7 @@ class Fleet:
         self._dropped += [self._calls[future][1] for future in theirs]
         for future in theirs:
             self._calls[future] = (life, None)
+        self._looked = float("-inf")  # its machine may have gone with it
         self.roster.lost(life, self._clock(), why)
         _logger.warning("%s is gone with %d calls unanswered and will be replaced: %s", handle.name, len(theirs), why)
 

@@ -27,7 +27,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from ray import exceptions
 from rookery.data.queue import Stored
 from rookery.runtime.carried import Carried, carried
 from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
+from rookery.runtime.links import LOOK_SECONDS, SILENT_SECONDS, Address, Links
 from rookery.runtime.local import LocalRuntime
 from rookery.trees import tree_map
 
@@ -48,6 +49,11 @@ LOST = (
     exceptions.WorkerCrashedError, exceptions.OutOfMemoryError, exceptions.RaySystemError,
 )  # fmt: skip
 ONE_THREAD = {"NPROC": "1", "JAX_PLATFORMS": "cpu"}  # XLA on one core each; the Eigen flag alone leaves it two
+# a machine that is cut off is given up after at most 0.5 + 3 × (2 + 0.5) s: Ray's own settings take a minute
+HEALTH = {
+    "RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "2000", "RAY_health_check_failure_threshold": "3",
+}  # fmt: skip
 PREFIX = "rookery-ray-"
 ROOT = Path("/tmp")  # Ray's sockets lie below, and the path of a socket has 107 characters: TMPDIR may be too long
 CLOSE_SECONDS = 5.0
@@ -145,6 +151,8 @@ class RayHandle:
         """made: the arguments of Host.make."""
         self.name, self.actor, self._runtime = name, actor, runtime
         self.fence, self.dead = threading.Lock(), False
+        self.owed: set[Future] = set()
+        self.cut = ""  # why nothing more can be heard of it
         self._lane = threading.Lock()
         self._telling, self._told, self._sent = False, (), 0  # type: bool, tuple[Any, ...], int
         self.ready = runtime.watch(self, actor.make.remote(*made))
@@ -222,6 +230,8 @@ class RayRuntime:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closed, self._pulse = False, time.monotonic()
         self.fetched_bytes = 0  # of arrays that came into this process
+        self._machines: dict[str, Address] = {}  # the others, by the id of their node
+        self._cut: frozenset[str] = frozenset()  # those that have been silent for too long
         self._own: Path | None = None  # the directory of a Ray that this run starts
         self._joined = False
         if not ray.is_initialized():
@@ -236,7 +246,7 @@ class RayRuntime:
         except BaseException:
             self.close()
             raise
-        for target, name in ((self._fetch, "ray-fetcher"), (self._feel, "ray-pulse")):
+        for target, name in ((self._fetch, "ray-fetcher"), (self._feel, "ray-pulse"), (self._listen, "ray-links")):
             threading.Thread(target=target, name=name, daemon=True).start()
 
     # -------------------------------------------------------------------------------------------- as any runtime
@@ -251,7 +261,7 @@ class RayRuntime:
         if wanted.cpus > 1 or wanted.gpus:  # not one thread, as all other actors
             variables |= {"NPROC": str(max(1, round(wanted.cpus)))} | ({"JAX_PLATFORMS": ""} if wanted.gpus else {})
         actor = _Actor.options(
-            num_cpus=wanted.cpus, num_gpus=wanted.gpus, scheduling_strategy="SPREAD",
+            num_cpus=wanted.cpus, num_gpus=wanted.gpus, scheduling_strategy="SPREAD", **self._elsewhere(),
             runtime_env={"env_vars": variables} if variables else None,
         ).remote()  # fmt: skip
         check = _Check(self._prepare, self._versions, self._expected)
@@ -271,7 +281,7 @@ class RayRuntime:
         return self.near.wait(futures, timeout)
 
     def room(self, role: str, live: int) -> int:
-        wanted, there = self._resources.get(role, Resources()), ray.available_resources()
+        wanted, there = self._resources.get(role, Resources()), self._available()
         pairs = [(wanted.cpus, there.get("CPU", 0.0)), (wanted.gpus, there.get("GPU", 0.0))]
         return live + min((int(have / need) for need, have in pairs if need), default=10**6)
 
@@ -300,6 +310,10 @@ class RayRuntime:
         """A Future of what the actor says; of a rollout, only when it is written into `out`: a Stored takes the reference."""
         future: Future = Future()
         future.set_running_or_notify_cancel()
+        handle.owed.add(future)
+        future.add_done_callback(handle.owed.discard)
+        if handle.cut:
+            _settle(future, error=WorkerLost(handle.cut))
         stays = isinstance(out, Stored)
         last = said if rollout is None or stays else rollout
         last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, rollout if stays else said, out)))
@@ -309,9 +323,43 @@ class RayRuntime:
         """Asks the head for a sign of life. Ray itself would end this process, unsaid, after a minute without one."""
         while not self._closed:
             with contextlib.suppress(Exception):
-                ray.available_resources()
+                nodes, here = ray.nodes(), ray.get_runtime_context().get_node_id()
+                others = [node for node in nodes if node["Alive"] and node["NodeID"] != here]
+                self._machines = {n["NodeID"]: (n["NodeManagerAddress"], n["NodeManagerPort"]) for n in others}
                 self._pulse = time.monotonic()
             time.sleep(PULSE_SECONDS)
+
+    def _listen(self) -> None:
+        """Ray itself may take a minute to give up a machine that is cut off, and never does where its head can reach it."""
+        links = Links()
+        while not self._closed:
+            silent = frozenset(links.look(machines := self._machines))
+            for node in silent - self._cut:
+                _logger.warning("%s:%d cannot be reached: its workers are given up", *machines[node])
+            self._cut = silent
+            for handle in [*self._handles]:
+                if handle.ready.done() and not handle.ready.exception() and (node := handle.ready.result()[0]) in silent:
+                    handle.cut = f"{handle.name} is cut off: {machines[node][0]} has been silent for {SILENT_SECONDS:g} s"
+                    for future in [*handle.owed]:
+                        _settle(future, error=WorkerLost(handle.cut))
+            time.sleep(LOOK_SECONDS)
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """Where a worker should live: Ray would put it on a machine that is cut off, until it has noticed."""
+        if not self._cut:
+            return {}
+        names = ",".join(sorted(self._cut))
+        there = {"label_selector": {"ray.io/node-id": f"in({names})"}}  # where there is no room elsewhere; it may be back soon
+        return {"label_selector": {"ray.io/node-id": f"!in({names})"}, "fallback_strategy": [there]}
+
+    def _available(self) -> dict[str, float]:
+        if not self._cut:
+            return ray.available_resources()
+        there: dict[str, float] = {}
+        for node, resources in ray._private.state.available_resources_per_node().items():
+            for kind, amount in resources.items():
+                there[kind] = there.get(kind, 0.0) + (amount if node not in self._cut else 0.0)
+        return there
 
     def later(self, function: Callable[[], None]) -> None:
         """Ray's own threads call back; they must not wait for Ray."""
@@ -336,9 +384,9 @@ class RayRuntime:
                     value = self._stored(handle, value, said, out)
                 elif out is not None:
                     value = self._copied(handle, ray.get(said), value, out)
-                future.set_result(value)
+                _settle(future, value)
             except BaseException as error:
-                future.set_exception(_translated(error, handle.name))
+                _settle(future, error=_translated(error, handle.name))
             del item, handle, future, raw, said, out  # nor may an idle thread keep one
             value = None
 
@@ -379,10 +427,10 @@ class RayRuntime:
     def _skew(self, node: dict[str, Any]) -> list[str]:
         """What differs on a machine from here, one line each."""
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        probe = ray.remote(num_cpus=0, max_retries=0)(self._versions).options(scheduling_strategy=affinity)
+        probe = _remote(num_cpus=0, max_retries=0)(lambda versions: versions()).options(scheduling_strategy=affinity)
         place = node.get("NodeManagerAddress", node["NodeID"][:8])
         try:
-            theirs = ray.get(probe.remote(), timeout=60)
+            theirs = ray.get(probe.remote(self._versions), timeout=60)
         except Exception as error:
             return [f"{place}: rookery does not work there: {_translated(error, 'the probe')}"]
         return [f"{place}: {line}" for line in differences(self._expected, theirs)]
@@ -421,7 +469,8 @@ def _start(*, cpus: int) -> Path:
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, ray.init turns tokens on; set after the import of ray, it is not seen
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(directory / "token")
     try:
-        with _signals_kept(), _environment(ONE_THREAD | {"RAY_USAGE_STATS_ENABLED": "0"}), warnings.catch_warnings():
+        theirs = {name: os.environ.get(name, value) for name, value in HEALTH.items()} | {"RAY_USAGE_STATS_ENABLED": "0"}
+        with _signals_kept(), _environment(ONE_THREAD | theirs), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "os.fork")  # what ray.init forks becomes another program at once
             ray.init(
                 address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=str(directory / "r"),
@@ -536,6 +585,12 @@ def _translated(error: BaseException, name: str) -> BaseException:
         words = [line for line in lines if not line.startswith(("class_name", "actor_id", "namespace"))]
         return WorkerLost(f"{name} is gone ({type(error).__name__}): {' '.join(words)[:400]}")
     return error
+
+
+def _settle(future: Future, value: Any = None, error: BaseException | None = None) -> None:
+    """The first answer counts: a worker that was given up may still say something."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_result(value) if error is None else future.set_exception(error)
 
 
 def _reference(value: Any) -> Any:

@@ -218,3 +218,22 @@ def test_in_python_a_loss_that_is_not_finite_is_an_error_and_the_run_says_so(tmp
 
 def _checkpoints(run):
     return Path(run) / "checkpoints"
+
+
+def test_lost_collectors_end_the_command_with_7_the_last_good_checkpoint_and_the_command_that_goes_on(tmp_path, capsys):
+    from rookery.runtime.interface import WorkerLost
+
+    trainer = rookery.Trainer(
+        "a2c", env="CartPole-v1", runs=str(tmp_path), run="lost", num_envs=2, rollout_length=8, network={"hidden": (4,)}
+    )
+    with trainer, pytest.raises(SystemExit) as left:
+        trainer.advance()
+        last = trainer.save()
+        trainer.advance = lambda: (_ for _ in ()).throw(WorkerLost("the head is silent"))
+        cli.run_to_the_end(trainer, True)
+    assert left.value.code == 7
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("rookery: the head is silent\n")
+    assert f"Last good checkpoint: {last}. Go on with: rookery resume {tmp_path / 'lost'}" in err
+    result = json.loads((tmp_path / "lost" / "result.json").read_text())
+    assert result["status"] == "failed" and "the head is silent" in result["reason"]
