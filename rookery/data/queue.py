@@ -14,7 +14,7 @@ be. A slot whose writer is slow is overtaken by others until its patience ends; 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,9 +43,7 @@ class Queue:
         """specs: shapes of one collector's rollout; parts: rollouts per batch; discount: gamma, multiplied in on take."""
         width = specs.reward.shape[1]
         self._slots = [arrays.allocate(arrays.widen(specs, parts * width)) for _ in range(slots)]
-        self._views = [
-            [arrays.columns(slot, slice(i * width, (i + 1) * width)) for i in range(parts)] for slot in self._slots
-        ]
+        self._views = [[arrays.columns(slot, slice(i * width, (i + 1) * width)) for i in range(parts)] for slot in self._slots]
         self._free: deque[tuple[int, int]] = deque((slot, part) for slot in range(slots) for part in range(parts))
         self._claimed: set[tuple[int, int]] = set()
         self._committed = [0] * slots
@@ -110,6 +108,13 @@ class Queue:
     @property
     def num_claimed(self) -> int:
         return len(self._claimed)
+
+    settled = True  # nothing is ever under way between the driver and a queue
+
+    def pending(self) -> list[Any]:
+        return []
+
+    def serve(self, ready: Any) -> None: ...
 
     def metrics(self) -> dict[str, float]:
         return {}

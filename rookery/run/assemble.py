@@ -101,10 +101,13 @@ def open_runtime(cfg: Config) -> Runtime:
         from rookery.runtime.ray import RayRuntime
     except ModuleNotFoundError as error:
         raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
+    resources, counts = {"collector": cfg.run.collector}, {"collector": span(cfg.topology.collectors)}
+    if (replay := getattr(cfg.algorithm, "replay", None)) is not None:
+        resources["shard"], counts["shard"] = cfg.run.shard, (replay.shards, replay.shards)
     return RayRuntime(
         address=cfg.run.address,
-        resources={"collector": cfg.run.collector},
-        counts={"collector": span(cfg.topology.collectors)},
+        resources=resources,
+        counts=counts,
         prepare=startup.prepare,
         versions=fingerprint,
     )

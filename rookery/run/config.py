@@ -54,6 +54,7 @@ class RunOptions:
     devices: int = 1
     """Of the learner; they share each batch."""
     collector: Resources = field(default_factory=Resources)
+    shard: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
     eval_every: int | None = None
@@ -75,7 +76,7 @@ class RunOptions:
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
     + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices")
-    + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length"), 1
+    + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length", "shards"), 1
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
     "value_cost": 0,
@@ -215,9 +216,17 @@ def check_values(config: Config) -> None:
     if run.address is not None and run.runtime != "ray":
         raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
     try:
-        span(topology.collectors)
+        most = span(topology.collectors)[1]
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    shards = getattr(getattr(algorithm, "replay", None), "shards", 1)
+    if shards > 1 and run.runtime != "ray":
+        raise ConfigError(f"--replay.shards {shards} are Ray actors: it needs --runtime ray; on local the table is one object")
+    if shards > most:
+        raise ConfigError(
+            f"--replay.shards {shards}: each collector writes to one shard, so that its sequences stay whole, and there are "
+            f"{most} collectors: use --collectors {shards}, or --replay.shards {most}"
+        )
     if run.seconds is not None and run.seconds <= 0:
         raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):

@@ -38,7 +38,7 @@ import numpy as np
 import ray
 from ray import exceptions
 
-from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
+from rookery.runtime.interface import ArgumentLost, Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.trees import tree_map
 
@@ -104,7 +104,9 @@ class Host:
 
     @_carrying
     def call(self, method: str, *args: Any) -> Any:
-        return _plain(getattr(self._worker, method)(*_owned(args)))
+        if not getattr(self._worker, "takes_views", False):  # else it copies what it keeps, in numpy
+            args = _owned(args)
+        return _plain(getattr(self._worker, method)(*args))
 
     @_carrying
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
@@ -140,6 +142,16 @@ class Shared:
     def ref(self) -> Any:
         if self._ref is None:
             self._ref, self._value = ray.put(_plain(self._value)), None
+        return self._ref
+
+
+class Kept:
+    """A rollout that stayed in the store; whoever is called with it is given the rollout itself."""
+
+    def __init__(self, ref: Any) -> None:
+        self._ref = ref
+
+    def ref(self) -> Any:
         return self._ref
 
 
@@ -258,6 +270,9 @@ class RayRuntime:
             )
         return self.near.wait(futures, timeout)
 
+    def apart(self, role: str) -> bool:
+        return role in self._resources
+
     def room(self, role: str, live: int) -> int:
         wanted, there = self._resources.get(role, Resources()), ray.available_resources()
         pairs = [(wanted.cpus, there.get("CPU", 0.0)), (wanted.gpus, there.get("GPU", 0.0))]
@@ -285,11 +300,12 @@ class RayRuntime:
     # ------------------------------------------------------------------------------------------------- answers
 
     def watch(self, handle: RayHandle, said: Any, rollout: Any = None, out: Any = None) -> Future:
-        """A Future of what the actor says; of a rollout, only when it is written into `out`."""
+        """A Future of what the actor says; of a rollout, only when it is written into `out`, or a reference to it."""
         future: Future = Future()
         future.set_running_or_notify_cancel()
-        last = said if rollout is None else rollout
-        last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, said, out)))
+        last = said if out is None else rollout
+        kept = Kept(rollout) if rollout is not None and out is None else None
+        last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, said, out, kept)))
         return future
 
     def _feel(self) -> None:
@@ -315,15 +331,17 @@ class RayRuntime:
                 with contextlib.suppress(Exception):
                     item()
                 continue
-            handle, future, raw, said, out = item
+            handle, future, raw, said, out, kept = item
             try:
                 value = raw.result()
                 if out is not None:
                     value = self._copied(handle, ray.get(said), value, out)
+                elif kept is not None:
+                    value = value._replace(rollout=kept)
                 future.set_result(value)
             except BaseException as error:
                 future.set_exception(_translated(error, handle.name))
-            del item, handle, future, raw, said, out  # nor may an idle thread keep one
+            del item, handle, future, raw, said, out, kept  # nor may an idle thread keep one
             value = None
 
     def _copied(self, handle: RayHandle, collected: Any, rollout: Any, out: Any) -> Any:
@@ -501,6 +519,8 @@ def _translated(error: BaseException, name: str) -> BaseException:
     if isinstance(error, exceptions.RayTaskError):
         if isinstance(error.cause, Carried):
             return error.cause.unpacked(name)
+        if isinstance(error.cause, exceptions.ObjectLostError):  # of an argument: the task itself was begun
+            return ArgumentLost(f"what {name} was to be given is gone: {str(error.cause).splitlines()[0]}")
         if isinstance(error.cause, BaseException):
             error.cause.add_note(f"in {name}, a Ray actor:\n{error}")
             return error.cause
@@ -512,7 +532,7 @@ def _translated(error: BaseException, name: str) -> BaseException:
 
 
 def _reference(value: Any) -> Any:
-    return value.ref() if isinstance(value, Shared) else value
+    return value.ref() if isinstance(value, (Shared, Kept)) else value
 
 
 def _owned(args: tuple) -> tuple:

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rookery.data.queue import Queue, Taken
-from rookery.data.replay import Replay, table_for
+from rookery.data.replay import Replay
 from rookery.runtime.roster import span
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
+from rookery.topologies.shards import Shards, open_table
 from rookery.types import Agent, PyTree, Spec
 
 
@@ -65,9 +66,9 @@ class ActorLearner:
                 parts=self.rollouts_per_batch, in_flight=self.in_flight, snapshot=snapshot,
             )  # fmt: skip
             # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
-            queue = table_for(
-                job.agent.needs, crew.specs, collectors=span(self.collectors)[1], in_flight=self.in_flight,
-                parts=self.rollouts_per_batch, slots=self.max_lag(), prefetch=self.prefetch, seed=job.seed,
+            queue = open_table(
+                job.runtime, job.agent.needs, crew.specs, collectors=span(self.collectors)[1], in_flight=self.in_flight,
+                parts=self.rollouts_per_batch, slots=self.max_lag(), prefetch=self.prefetch, ahead=2, seed=job.seed,
             )  # fmt: skip
             if snapshot is not None:
                 queue.restore(snapshot["queue"])
@@ -84,7 +85,7 @@ class ActorLearner:
 class _Pipeline:
     """What is in flight. All of it belongs to the driver's thread."""
 
-    def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue | Replay, meters: Meters) -> None:
+    def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue | Replay | Shards, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
         self.learning: deque[tuple[Future, Taken]] = deque()
 
@@ -108,13 +109,16 @@ class _Pipeline:
     def serve(self, seconds: float) -> None:
         """Waits for the first call that ends and takes in all that have."""
         fleet = self.crew.collectors
-        waiting = [*fleet.waiting(), *(future for future, _ in self.learning)]
+        waiting = [*fleet.waiting(), *self.queue.pending(), *(future for future, _ in self.learning)]
         ready, _ = self.crew.job.runtime.wait(waiting, fleet.within(seconds))
+        self.queue.serve(ready)
         for part, rollout in fleet.take(ready):
             if rollout is None:  # its collector is gone: the next to ask writes there
                 self.queue.abandon(part)
                 continue
             self.meters.collected(rollout)
+            if part.rollout is None:  # it stayed where it was written: a shard is told whose it is, and where
+                part = part._replace(slot=rollout.collector, rollout=rollout.rollout)
             self.queue.commit(part, rollout.priorities)
         while self.learning and self.learning[0][0].done():
             future, taken = self.learning.popleft()

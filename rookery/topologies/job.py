@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 from rookery.workers.shapes import rollout_specs
+
+if TYPE_CHECKING:
+    from rookery.topologies.shards import Shards
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
 LIFE = 1 << 12  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too
@@ -231,7 +234,7 @@ class Crew:
             "rollouts_lost": roster.lost_calls,
         }
 
-    def snapshot(self, meters: Meters, queue: Queue | Replay) -> PyTree:
+    def snapshot(self, meters: Meters, queue: Queue | Replay | Shards) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call("snapshot").result(),
