@@ -19,11 +19,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rookery.data.queue import Queue, Taken
-from rookery.data.replay import Replay
+from rookery.data.queue import Taken
 from rookery.runtime.roster import span
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
-from rookery.topologies.shards import Shards, open_table
+from rookery.topologies.shards import AnyTable, open_table, written
 from rookery.types import Agent, PyTree, Spec
 
 
@@ -85,7 +84,7 @@ class ActorLearner:
 class _Pipeline:
     """What is in flight. All of it belongs to the driver's thread."""
 
-    def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue | Replay | Shards, meters: Meters) -> None:
+    def __init__(self, topology: ActorLearner, crew: Crew, queue: AnyTable, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
         self.learning: deque[tuple[Future, Taken]] = deque()
 
@@ -117,9 +116,7 @@ class _Pipeline:
                 self.queue.abandon(part)
                 continue
             self.meters.collected(rollout)
-            if part.rollout is None:  # it stayed where it was written: a shard is told whose it is, and where
-                part = part._replace(slot=rollout.collector, rollout=rollout.rollout)
-            self.queue.commit(part, rollout.priorities)
+            self.queue.commit(written(part, rollout), rollout.priorities)
         while self.learning and self.learning[0][0].done():
             future, taken = self.learning.popleft()
             update = future.result()

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rookery.data import arrays
-from rookery.data.queue import Queue
-from rookery.data.replay import Replay, batch_specs, check_memory
+from rookery.data.replay import batch_specs, check_memory
 from rookery.envs import Mended
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
@@ -23,7 +22,7 @@ from rookery.workers.learner import Learner, Update
 from rookery.workers.shapes import rollout_specs
 
 if TYPE_CHECKING:
-    from rookery.topologies.shards import Shards
+    from rookery.topologies.shards import AnyTable
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
 LIFE = 1 << 12  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too
@@ -234,7 +233,7 @@ class Crew:
             "rollouts_lost": roster.lost_calls,
         }
 
-    def snapshot(self, meters: Meters, queue: Queue | Replay | Shards) -> PyTree:
+    def snapshot(self, meters: Meters, queue: AnyTable) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call("snapshot").result(),

@@ -47,10 +47,17 @@ class _Order(NamedTuple):
     part: Part | None = None  # of an insert
 
 
+def written(part: Part, collected: Any) -> Part:
+    """A part whose rollout stayed where it was written: a shard is told whose it is, and where. Any other as it is."""
+    if part.rollout is not None:
+        return part
+    return part._replace(slot=collected.collector, rollout=collected.rollout)
+
+
 def open_table(
     runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int,
     ahead: int, seed: int,
-) -> Queue | Replay | Shards:  # fmt: skip
+) -> AnyTable:  # fmt: skip
     """What stands between collectors and learner, where it lives on this runtime. ahead: batches that are asked of shards
     beside those that the learner holds."""
     if needs.table is None or not runtime.apart("shard"):
@@ -315,3 +322,6 @@ class Shards:
         for place in range(self._count):
             if self._saved[place] is not None:
                 self._orders[place].append(_Order("stand", ()))  # what it holds, before it is asked for a batch
+
+
+AnyTable = Queue | Replay | Shards

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from rookery.data.queue import Taken
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
-from rookery.topologies.shards import open_table
+from rookery.topologies.shards import open_table, written
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.collector import Collected
 
@@ -98,9 +98,7 @@ class Sync:
                         yield meters.progress(crew, snapshot=None)
                 for place, part in enumerate(parts):
                     meters.collected(rollouts[place])
-                    if part.rollout is None:  # it stayed where it was written: a shard is told whose it is, and where
-                        part = part._replace(slot=place, rollout=rollouts[place].rollout)
-                    table.commit(part, rollouts[place].priorities)
+                    table.commit(written(part, rollouts[place]), rollouts[place].priorities)
                 if (taken := (yield from batch())) is None:  # a replay that waits for more
                     yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
         finally:
