@@ -278,7 +278,7 @@ import subprocess
 import sys
 import time
 from rookery.bench import learning, main, process
-slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
+slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
 process.rookery = lambda *_, **__: process.run(slow, timeout=60)
 main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--out", "None"])
 """
