@@ -1,7 +1,7 @@
 """The newest records as Markdown: the figures of the README and of benchmarks/README.md are made here, never typed.
 
-    rookery bench report
-    rookery bench report --bench pong --write README.md     between <!-- bench:pong --> and <!-- /bench:pong -->
+rookery bench report
+rookery bench report --bench pong --write README.md     between <!-- bench:pong --> and <!-- /bench:pong -->
 """
 
 from __future__ import annotations

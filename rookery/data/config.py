@@ -29,6 +29,8 @@ class ReplayConfig:
     """An item that was sampled so often goes; 0: never for that reason."""
     stack: int = 0
     """Images whose first axis holds so many successive frames are kept frame by frame; 0: as they come."""
+    shards: int = 1
+    """Actors that the table is cut into (--runtime ray; on local it is in the driver)."""
     save_megabytes: int = 1024
     """A larger table is not part of checkpoints: a resumed run fills it anew before it learns."""
 

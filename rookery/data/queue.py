@@ -151,6 +151,13 @@ class Queue:
     def num_claimed(self) -> int:
         return len(self._claimed)
 
+    settled = True  # nothing is ever under way between the driver and a queue
+
+    def pending(self) -> list[Any]:
+        return []
+
+    def serve(self, ready: Any) -> None: ...
+
     def metrics(self) -> dict[str, float]:
         return {}
 

@@ -15,6 +15,7 @@ import numpy as np
 from rookery.data import arrays, columns, limiter, memory
 from rookery.data.chunks import NOTHING, Store, row_bytes
 from rookery.data.config import TableSpec
+from rookery.data.limiter import Limiter
 from rookery.data.queue import Part, Queue, Taken
 from rookery.data.table import Table, importance_weights
 from rookery.trees import ArraySpec, tree_leaves, tree_map
@@ -58,6 +59,21 @@ def batch_specs(needs: Needs, specs: Rollout, parts: int) -> Rollout:
         observation=rows(specs.observation, T + 1), extras={}, **{n: rows(getattr(specs, n), T) for n in names}
     )
     return arrays.widen(cut if table.sequence_length else cut._replace(memory=()), table.batch_size)
+
+
+def items_per_rollout(specs: Rollout, table: TableSpec) -> int:
+    """How many items a rollout makes, once there are rollouts before it."""
+    T, width = specs.reward.shape
+    return width if table.sequence_length else T * width
+
+
+def limiter_for(specs: Rollout, table: TableSpec, *, collectors: int) -> Limiter:
+    """The ratio of the config, with an error buffer that holds what all collectors insert at once."""
+    config = table.config
+    return limiter.sample_to_insert_ratio(
+        config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
+        insert_size=items_per_rollout(specs, table) * collectors, batch_size=table.batch_size,
+    )  # fmt: skip
 
 
 def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
@@ -115,14 +131,16 @@ def is_stack(shape: tuple[int, ...], stack: int) -> bool:
 
 class Replay:
     def __init__(
-        self, specs: Rollout, table: TableSpec, *, discount: float, collectors: int, writers: int, slots: int, seed: int
-    ) -> None:
+        self, specs: Rollout, table: TableSpec, *, discount: float, collectors: int, writers: int, slots: int, seed: int,
+        limit: Limiter | None = None,
+    ) -> None:  # fmt: skip
+        """limit: who waits for whom, where that is not this table's own affair."""
         T, width = specs.reward.shape
         num_envs, config = width * collectors, table.config
         layout = _Layout(specs, table, num_envs)
         self._specs, self._spec, self._gamma, self._config = specs, table, discount, config
         self._sequences = bool(table.sequence_length)
-        self._per_rollout = width if self._sequences else T * width
+        self._per_rollout = items_per_rollout(specs, table)
         self.store = Store(
             layout.columns, num_chunks=layout.num_chunks, chunk_rows=layout.chunk_rows, ahead=layout.ahead,
             behind=layout.behind, num_lanes=num_envs,
@@ -133,10 +151,7 @@ class Replay:
                 f"a replay of {max_size:,} items cannot hold min_size {config.min_size:,} or rollouts of {T * width:,} steps: "
                 "raise --replay.capacity or lower --replay.min-size"
             )
-        limit = limiter.sample_to_insert_ratio(
-            config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
-            insert_size=self._per_rollout * collectors, batch_size=table.batch_size,
-        )  # fmt: skip
+        limit = limit or limiter_for(specs, table, collectors=collectors)
         self.table = Table(
             self.store, max_size=max_size, limiter=limit, selector=config.selector, remover=config.remover,
             exponent=config.exponent, max_times_sampled=config.max_times_sampled, seed=seed,
@@ -149,7 +164,7 @@ class Replay:
         self._weights = [arrays.aligned_zeros((table.batch_size,), np.dtype(np.float32)) for _ in range(slots)]
         self._keys: dict[int, np.ndarray] = {}
         self._free_slots = [*range(slots - 1, -1, -1)]
-        self._batches = 0
+        self.batches = 0
         # what is known of each environment's newest rows
         window = table.sequence_length // T if self._sequences else table.n_step
         self._recent = np.full((num_envs, max(0, window - 1)), NOTHING, np.int64)  # starts that wait for what follows them
@@ -283,7 +298,7 @@ class Replay:
             _take(column["valid"], rows[:-1], rollout.valid)
             np.multiply(column["discount"][rows[:-1]], self._gamma, out=rollout.discount)
             for to, saved in zip(tree_leaves(rollout.memory), tree_leaves(self._memory)):
-                _take(saved, sample.rows // len(self._parts[0].reward), to)
+                _take(saved, sample.rows // self._specs.reward.shape[0], to)
         else:
             rows = np.stack([sample.rows, store.later(sample.rows, column["span"].take(sample.rows))])
             _take(column["n_reward"], rows[:1], rollout.reward)
@@ -295,7 +310,7 @@ class Replay:
         rollout.stream[:], rollout.step[:] = store.origin(sample.rows)
         self._weights[slot][:] = importance_weights(sample, self._beta()) if self._config.selector == "prioritized" else 1.0
         self._keys[slot] = sample.keys
-        self._batches += 1
+        self.batches += 1
         return Taken(slot, Batch(rollout, self._weights[slot], sample.keys))
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
@@ -319,7 +334,7 @@ class Replay:
 
     def _beta(self) -> float:
         beta, over = self._config.beta, self._spec.anneal_batches
-        return beta if over is None else beta + (1.0 - beta) * min(1.0, self._batches / over)
+        return beta if over is None else beta + (1.0 - beta) * min(1.0, self.batches / over)
 
     # -------------------------------------------------------------------------------------------- telling
 
@@ -330,6 +345,13 @@ class Replay:
     @property
     def num_claimed(self) -> int:
         return len(self._claimed)
+
+    settled = True  # nothing is ever under way between the driver and its own table
+
+    def pending(self) -> list[Any]:
+        return []
+
+    def serve(self, ready: Any) -> None: ...
 
     def waiting(self) -> str | None:
         """Why the learner waits, or the collectors; None where both may go on."""
@@ -342,13 +364,18 @@ class Replay:
         """Everything, copied; only the limiter's word on what was done where the store is too large to be saved."""
         assert not self._claimed and not self._keys, "nothing may be in flight at a snapshot"
         if self.store.used_bytes > self._config.save_megabytes << 20:
-            return {"batches": self._batches, "store": None}
+            return {"batches": self.batches, "store": None}
         known = {name: getattr(self, name).copy() for name in ("_recent", "_age", "_first", "_blind")}
-        saved = {"batches": self._batches, "store": self.store.snapshot(), "table": self.table.snapshot(), "lanes": known}
+        saved = {"batches": self.batches, "store": self.store.snapshot(), "table": self.table.snapshot(), "lanes": known}
         return saved | {"memory": [leaf.copy() for leaf in tree_leaves(self._memory)]}
 
     def restore(self, snapshot: PyTree) -> None:
-        self._batches = int(snapshot["batches"])
+        if "shards" in snapshot:
+            raise ValueError(
+                f"the checkpoint's table is in {len(snapshot['shards'])} shards: resume with --runtime ray and as many "
+                "--replay.shards"
+            )
+        self.batches = int(snapshot["batches"])
         if snapshot["store"] is None:
             return
         self.store.restore(snapshot["store"])

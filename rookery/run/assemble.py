@@ -105,10 +105,16 @@ def open_runtime(cfg: Config) -> Runtime:
         from rookery.runtime.ray import RayRuntime
     except ModuleNotFoundError as error:
         raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
+    counts = dict(cfg.topology.roles())
+    resources = dict.fromkeys(counts, cfg.run.collector)
+    if "collector" in counts and (replay := getattr(cfg.algorithm, "replay", None)) is not None:
+        resources["shard"], counts["shard"] = cfg.run.shard, (replay.shards, replay.shards)
+    if many:
+        resources["learner"], counts["learner"] = cfg.run.learner, (many, many)
     return RayRuntime(
         address=cfg.run.address,
-        resources=dict.fromkeys(cfg.topology.roles(), cfg.run.collector) | ({"learner": cfg.run.learner} if many else {}),
-        counts=cfg.topology.roles() | ({"learner": (many, many)} if many else {}),
+        resources=resources,
+        counts=counts,
         prepare=startup.prepare,
         versions=functools.partial(fingerprint, cfg),
     )

@@ -56,6 +56,7 @@ class RunOptions:
     """Processes that share each batch, and are started again together when one is lost; by default, the run's own."""
     collector: Resources = field(default_factory=Resources)
     learner: Resources = field(default_factory=Resources)
+    shard: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
     eval_every: int | None = None
@@ -219,12 +220,20 @@ def check_values(config: Config) -> None:
         raise ConfigError(f"--env-step-seconds {run.env_step_seconds:g}: it must be more than 0")
     if run.address is not None and run.runtime != "ray":
         raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
-    if run.runtime != "ray" and (run.collector, run.learner) != (Resources(), Resources()):
-        raise ConfigError("--collector.* and --learner.* are resources of Ray actors: they need --runtime ray")
+    if run.runtime != "ray" and {run.collector, run.learner, run.shard} != {Resources()}:
+        raise ConfigError("--collector.*, --learner.* and --shard.* are resources of Ray actors: they need --runtime ray")
     try:
-        topology.roles()
+        most = topology.roles().get("collector", (1, 1))[1]
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    shards = getattr(getattr(algorithm, "replay", None), "shards", 1)
+    if shards > 1 and run.runtime != "ray":
+        raise ConfigError(f"--replay.shards {shards} are Ray actors: it needs --runtime ray; on local the table is one object")
+    if shards > most:
+        raise ConfigError(
+            f"--replay.shards {shards}: each collector writes to one shard, so that its sequences stay whole, and there are "
+            f"{most} collectors: use --collectors {shards}, or --replay.shards {most}"
+        )
     if run.seconds is not None and run.seconds <= 0:
         raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from rookery.runtime.interface import Handle, Runtime, WorkerLost
+from rookery.runtime.interface import ArgumentLost, Handle, Runtime, WorkerLost
 from rookery.runtime.roster import Life, Roster, Start
 
 ROOM_SECONDS = 2.0  # between looks at what the cluster has
@@ -71,7 +71,7 @@ class Fleet:
         self._calls[self._handles[life].fill(method, out)] = (life, tag)
 
     def call(self, life: Life, method: str, *args: Any, tag: Any) -> None:
-        """Any other call; its answer comes out of `take` with `tag`."""
+        """Any other call; its answer comes out of `take` with `tag`: an ArgumentLost where what it was to be given is gone."""
         self.roster.asked(life, self._clock())
         self._calls[self._handles[life].call(method, *args)] = (life, tag)
 
@@ -116,7 +116,8 @@ class Fleet:
                     continue
                 del self._calls[future]
                 if self.roster.answered(life, now):
-                    answers.append(Answer(tag, future.result()))
+                    error = future.exception()
+                    answers.append(Answer(tag, error if isinstance(error, ArgumentLost) else future.result()))
         dropped, self._dropped = self._dropped, []
         return [*answers, *(Answer(tag, None) for tag in dropped)]
 

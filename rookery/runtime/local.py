@@ -135,6 +135,9 @@ class LocalRuntime:
         done, _ = wait_futures(futures, timeout=timeout, return_when=FIRST_COMPLETED)
         return [f for f in futures if f in done], [f for f in futures if f not in done]
 
+    def apart(self, role: str) -> bool:
+        return False
+
     def room(self, role: str, live: int) -> int:
         """As many as there are cores for."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

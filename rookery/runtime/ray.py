@@ -39,7 +39,7 @@ from ray import exceptions
 
 from rookery.data.queue import Stored
 from rookery.runtime.carried import Carried, carried
-from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
+from rookery.runtime.interface import ArgumentLost, Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.links import LOOK_SECONDS, SILENT_SECONDS, Address, Links
 from rookery.runtime.local import LocalRuntime
 from rookery.trees import tree_map
@@ -100,7 +100,8 @@ class Host:
 
     @_carrying
     def call(self, method: str, *args: Any) -> Any:
-        return _plain(getattr(self._worker, method)(*map(_given, args)))
+        given = args if getattr(self._worker, "takes_views", False) else map(_given, args)  # else it copies, in numpy
+        return _plain(getattr(self._worker, method)(*given))
 
     @_carrying
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
@@ -280,6 +281,9 @@ class RayRuntime:
             )
         return self.near.wait(futures, timeout)
 
+    def apart(self, role: str) -> bool:
+        return role in self._resources
+
     def room(self, role: str, live: int) -> int:
         wanted, there = self._resources.get(role, Resources()), self._available()
         pairs = [(wanted.cpus, there.get("CPU", 0.0)), (wanted.gpus, there.get("GPU", 0.0))]
@@ -307,14 +311,16 @@ class RayRuntime:
     # ------------------------------------------------------------------------------------------------- answers
 
     def watch(self, handle: RayHandle, said: Any, rollout: Any = None, out: Any = None) -> Future:
-        """A Future of what the actor says; of a rollout, only when it is written into `out`: a Stored takes the reference."""
+        """A Future of what the actor says; of a rollout, only when it is written into `out`: a Stored takes the reference.
+
+        out is None: the rollout stays where it is, and what is said holds the reference."""
         future: Future = Future()
         future.set_running_or_notify_cancel()
         handle.owed.add(future)
         future.add_done_callback(handle.owed.discard)
         if handle.cut:
             _settle(future, error=WorkerLost(handle.cut))
-        stays = isinstance(out, Stored)
+        stays = out is None or isinstance(out, Stored)
         last = said if rollout is None or stays else rollout
         last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, rollout if stays else said, out)))
         return future
@@ -376,18 +382,20 @@ class RayRuntime:
                 with contextlib.suppress(Exception):
                     item()
                 continue
-            handle, future, raw, said, out = item
+            handle, future, raw, other, out = item
             try:
                 value = raw.result()
                 self.fetched_bytes += _nbytes(value)
                 if isinstance(out, Stored):
-                    value = self._stored(handle, value, said, out)
+                    value = self._stored(handle, value, other, out)
                 elif out is not None:
-                    value = self._copied(handle, ray.get(said), value, out)
+                    value = self._copied(handle, ray.get(other), value, out)
+                elif other is not None:
+                    value = value._replace(rollout=Kept(other))
                 _settle(future, value)
             except BaseException as error:
                 _settle(future, error=_translated(error, handle.name))
-            del item, handle, future, raw, said, out  # nor may an idle thread keep one
+            del item, handle, future, raw, other, out  # nor may an idle thread keep one
             value = None
 
     def _copied(self, handle: RayHandle, collected: Any, rollout: Any, out: Any) -> Any:
@@ -577,6 +585,8 @@ def _translated(error: BaseException, name: str) -> BaseException:
     if isinstance(error, exceptions.RayTaskError):
         if isinstance(error.cause, Carried):
             return error.cause.unpacked(f"{name}, a Ray actor")
+        if isinstance(error.cause, exceptions.ObjectLostError):  # of an argument: the task itself was begun
+            return ArgumentLost(f"what {name} was to be given is gone: {str(error.cause).splitlines()[0]}")
         if isinstance(error.cause, BaseException):
             error.cause.add_note(f"in {name}, a Ray actor:\n{error}")
             return error.cause

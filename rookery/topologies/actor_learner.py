@@ -19,12 +19,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from rookery.data.queue import Queue, Taken
-from rookery.data.replay import Replay, table_for
+from rookery.data.queue import Taken
 from rookery.runtime.roster import span
 from rookery.topologies import central
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, loop_edges, replay_facts
+from rookery.topologies.shards import AnyTable, open_table, written
 from rookery.types import Agent, PyTree, Spec
 
 
@@ -78,9 +78,9 @@ class ActorLearner:
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         try:
             crew, cut = central.crew(self, job, snapshot), central.cut(self)
-            queue = table_for(
-                job.agent.needs, crew.specs, collectors=cut.writers, in_flight=self.in_flight, parts=cut.parts,
-                slots=self.slots(), prefetch=self.prefetch, seed=job.seed, stored=crew.stored,
+            queue = open_table(
+                job.runtime, job.agent.needs, crew.specs, collectors=cut.writers, in_flight=self.in_flight, parts=cut.parts,
+                slots=self.slots(), prefetch=self.prefetch, ahead=2, seed=job.seed, stored=crew.stored,
             )  # fmt: skip
             if snapshot is not None:
                 queue.restore(snapshot["queue"])
@@ -97,7 +97,7 @@ class ActorLearner:
 class _Pipeline:
     """What is in flight. All of it belongs to the driver's thread."""
 
-    def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue | Replay, meters: Meters) -> None:
+    def __init__(self, topology: ActorLearner, crew: Crew, queue: AnyTable, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
         self.learning: deque[tuple[Future, Taken]] = deque()
 
@@ -121,14 +121,15 @@ class _Pipeline:
     def serve(self, seconds: float) -> None:
         """Waits for the first call that ends and takes in all that have."""
         fleet = self.crew.collectors
-        waiting = [*fleet.waiting(), *(future for future, _ in self.learning)]
+        waiting = [*fleet.waiting(), *self.queue.pending(), *(future for future, _ in self.learning)]
         ready, _ = self.crew.job.runtime.wait(waiting, fleet.within(seconds))
+        self.queue.serve(ready)
         for part, rollout in fleet.take(ready):
             if rollout is None:  # its collector is gone: the next to ask writes there
                 self.queue.abandon(part)
                 continue
             self.meters.collected(rollout)
-            self.queue.commit(part, rollout.priorities)
+            self.queue.commit(written(part, rollout), rollout.priorities)
         while self.learning and self.learning[0][0].done():
             future, taken = self.learning.popleft()
             update = future.result()

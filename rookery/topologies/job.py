@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from rookery.data import arrays
-from rookery.data.queue import Queue
-from rookery.data.replay import Replay, batch_specs, check_memory
+from rookery.data.replay import batch_specs, check_memory
 from rookery.envs import Mended
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
@@ -21,6 +20,9 @@ from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 from rookery.workers.shapes import rollout_specs
+
+if TYPE_CHECKING:
+    from rookery.topologies.shards import AnyTable
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
 LIFE = 1 << 12  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too
@@ -276,7 +278,7 @@ class Crew:
             "rollouts_lost": roster.lost_calls,
         } | (self._losses if self.job.learners else {})
 
-    def snapshot(self, meters: Meters, queue: Queue | Replay) -> PyTree:
+    def snapshot(self, meters: Meters, queue: AnyTable) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call("snapshot").result(),

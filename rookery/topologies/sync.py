@@ -11,14 +11,15 @@ and random numbers are keyed by counters, so a run is bit-reproducible for a giv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from rookery.data.replay import table_for
+from rookery.data.queue import Taken
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
+from rookery.topologies.shards import open_table, written
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.collector import Collected
 
@@ -58,13 +59,25 @@ class Sync:
                 make_pool=partial(job.make_pool, each, self.groups), parts=self.collectors, snapshot=snapshot,
             )  # fmt: skip
             fleet = crew.collectors
-            table = table_for(
-                job.agent.needs, crew.specs, collectors=self.collectors, in_flight=1, parts=self.collectors, slots=1,
-                prefetch=0, seed=job.seed, stored=crew.stored,
+            table = open_table(
+                job.runtime, job.agent.needs, crew.specs, collectors=self.collectors, in_flight=1, parts=self.collectors,
+                slots=1, prefetch=0, ahead=0, seed=job.seed, stored=crew.stored,
             )  # fmt: skip
             if snapshot is not None:
                 table.restore(snapshot["queue"])
-            taken = table.take()  # a replay that was saved between two updates goes on with the next
+
+            def batch() -> Generator[Progress, None, Taken | None]:
+                """Takes the next batch, None where there is none; what shards of a replay were asked comes first."""
+                while True:
+                    while not table.settled:
+                        ready, _ = job.runtime.wait(table.pending(), TICK_SECONDS)
+                        table.serve(ready)
+                        if not ready:
+                            yield meters.progress(crew, snapshot=None)
+                    if (taken := table.take()) is not None or table.settled:
+                        return taken
+
+            taken = yield from batch()  # a replay that was saved between two updates goes on with the next
             while True:
                 while taken is not None:  # a queue gives one batch, a replay as many as its limiter allows
                     learned = crew.learner.call("learn", taken.batch)
@@ -75,7 +88,7 @@ class Sync:
                     meters.learned(update, table.metrics())
                     crew.publish(update, meters)
                     yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
-                    taken = table.take()
+                    taken = yield from batch()
                 parts = [part for _ in range(self.collectors) if (part := table.claim())]  # there is room for all of them
                 rollouts: dict[int, Collected] = {}
                 while len(rollouts) < self.collectors:
@@ -89,8 +102,8 @@ class Sync:
                         yield meters.progress(crew, snapshot=None)
                 for place, part in enumerate(parts):
                     meters.collected(rollouts[place])
-                    table.commit(part, rollouts[place].priorities)
-                if (taken := table.take()) is None:  # a replay that waits for more
+                    table.commit(written(part, rollouts[place]), rollouts[place].priorities)
+                if (taken := (yield from batch())) is None:  # a replay that waits for more
                     yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
         finally:
             job.runtime.close()

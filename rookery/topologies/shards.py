@@ -1,0 +1,328 @@
+"""A replay table that lives in actors: shards, each with a part of the items (Horgan et al. 2018 cut theirs likewise).
+
+    collector ──rollout──▶ object store ──▶ shard k ──batch, several asked for ahead──▶ learner
+                  └─────reference─────▶ driver ─┘ ▲──────────── priorities ──────────────┘
+
+It has the face of a queue and of a Replay (data/queue.py, data/replay.py). Rollouts never pass through the driver: it hands
+their references on. A collector always writes to the same shard, so that its chains stay whole.
+
+Who waits is decided here, by one limiter over all shards: inserts and deletes count when a shard has told of them, samples
+when they are asked for, and those that never came are given back. Since everything is asked for by the driver, that is exact.
+Batches are asked of shards in turn, in proportion to what their items weigh (their number, or the sum of p^exponent), so that
+every item is as likely as in one table. A batch comes from one shard; importance weights are relative to its largest.
+
+A shard that is lost loses its items, and nothing else: it is replaced by an empty one, rollouts on their way to it go to
+that, the limiter counts the items as lost and begins the warm-up again where too few are left, and priorities for what the
+old one gave are dropped: a key means something only to the life of the shard that gave it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rookery.data.queue import Part, Queue, Taken
+from rookery.data.replay import Replay, items_per_rollout, limiter_for, table_for
+from rookery.runtime.fleet import Fleet
+from rookery.runtime.interface import ArgumentLost, Handle, Runtime
+from rookery.runtime.roster import Life, Roster, Terms
+from rookery.topologies.job import TICK_SECONDS
+from rookery.types import Batch, Needs, PyTree, Rollout
+from rookery.workers.shard import Shard, Stand
+
+IN_FLIGHT = 16  # calls that a shard is sent ahead of time
+
+
+class _Order(NamedTuple):
+    """A call that a shard is to be sent."""
+
+    method: str
+    args: tuple[Any, ...]
+    life: Life | None = None  # whom it is for alone; None: whoever is there
+    part: Part | None = None  # of an insert
+
+
+def written(part: Part, collected: Any) -> Part:
+    """A part whose rollout stayed where it was written: a shard is told whose it is, and where. Any other as it is."""
+    if part.rollout is not None:
+        return part
+    return part._replace(slot=collected.collector, rollout=collected.rollout)
+
+
+def open_table(
+    runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int,
+    ahead: int, seed: int, stored: bool,
+) -> AnyTable:  # fmt: skip
+    """What stands between collectors and learner, where it lives on this runtime. ahead: batches that are asked of shards
+    beside those that the learner holds."""
+    if needs.table is None or not (runtime.apart("shard") and runtime.apart("collector")):
+        return table_for(
+            needs, specs, collectors=collectors, in_flight=in_flight, parts=parts, slots=slots, prefetch=prefetch, seed=seed,
+            stored=stored,
+        )  # fmt: skip
+    return Shards(
+        runtime, needs, specs, collectors=collectors, writers=collectors * in_flight, slots=1 + prefetch + ahead, seed=seed
+    )
+
+
+class Shards:
+    def __init__(
+        self, runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, writers: int, slots: int, seed: int
+    ) -> None:
+        """slots: batches that are asked for, waiting or being learned from, together."""
+        self._runtime, self._needs, self._specs, self._seed = runtime, needs, specs, seed
+        self._spec, config = needs.table, needs.table.config
+        self._collectors, self._slots, self._writers = collectors, slots, writers
+        self._count = count = config.shards
+        share = lambda whole: -(-whole // count)
+        part = dataclasses.replace(
+            config, capacity=share(config.capacity), min_size=1, save_megabytes=config.save_megabytes // count
+        )
+        self._share = self._spec._replace(config=part)
+        self.limiter = limiter_for(specs, self._spec, collectors=collectors)
+        self._per_rollout = items_per_rollout(specs, self._spec)
+        self._saved: list[PyTree | None] = [None] * count
+        self._open_fleet(())
+        self._orders: list[deque[_Order]] = [deque() for _ in range(count)]
+        self._stands = [Stand() for _ in range(count)]
+        self._credit = np.zeros(count)  # how far each is behind its share of the batches
+        self._claimed: set[int] = set()
+        self._asked, self._batches, self._number = 0, 0, 0  # not answered; asked for so far; taken so far
+        self._arrived: deque[tuple[Life, Batch]] = deque()
+        self._taken: dict[int, tuple[Life, np.ndarray]] = {}
+        self.items_lost = self.rows_lost = self.rollouts_lost = self.updates_dropped = 0
+
+    def _open_fleet(self, lives: Iterable[int]) -> None:
+        patience = self._runtime.patience
+        terms = Terms(least=self._count, most=self._count, in_flight=IN_FLIGHT, call_deadline=patience, start_deadline=patience)
+        self._begin = [*lives] or [0] * self._count
+        self.fleet = Fleet(self._runtime, "shard", Roster(terms, self._begin), self._start)
+        self._lives = self.fleet.roster.lives
+
+    def _start(self, life: Life) -> Handle:
+        place, number = life
+        seed = self._seed if life == (0, 0) else int(np.random.SeedSequence((self._seed, *life)).generate_state(1)[0])
+        return self._runtime.spawn(
+            Shard, self._specs, self._share, discount=self._needs.discount,
+            collectors=len(range(place, self._collectors, self._count)), seed=seed,
+            snapshot=self._saved[place] if number == self._begin[place] else None, name=f"shard-{place}", role="shard",
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------- inserting
+
+    def claim(self) -> Part | None:
+        """The right to one rollout, which is written elsewhere; None when the limiter makes collectors wait."""
+        self._tend()
+        pending = (len(self._claimed) + 1) * self._per_rollout
+        if len(self._claimed) == self._writers or not self.limiter.can_insert(pending):
+            return None
+        place = next(place for place in range(self._writers) if place not in self._claimed)
+        self._claimed.add(place)
+        return Part(0, place, None)
+
+    def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
+        """part: with the number of its collector as slot, and the reference to what was written."""
+        given = None if priorities is None else np.asarray(priorities)
+        self._send(part.slot % self._count, _Order("insert", (part.rollout, given), part=part))
+
+    def abandon(self, part: Part) -> None:
+        self._claimed.remove(part.place)
+
+    # ------------------------------------------------------------------------------------------- sampling
+
+    def take(self) -> Taken | None:
+        """A batch that has arrived; asks for as many more as there is room for and the limiter allows."""
+        self._tend()
+        size = self._spec.batch_size
+        while self._asked + len(self._arrived) + len(self._taken) < self._slots and self.limiter.can_sample(size):
+            if (place := self._turn()) is None:
+                break
+            self.limiter.sampled(size)
+            self._send(place, _Order("sample", (self._batches,)))
+            self._batches += 1
+            self._asked += 1
+        if not self._arrived:
+            return None
+        life, batch = self._arrived.popleft()
+        self._number += 1
+        self._taken[self._number] = life, batch.key
+        return Taken(self._number, batch)
+
+    def _turn(self) -> int | None:
+        """Whose turn it is: in proportion to what they hold, as evenly as can be. None: there is nothing."""
+        masses = np.array([stand.mass if stand.size else 0.0 for stand in self._stands])
+        if masses.sum() <= 0.0:
+            masses = np.array([float(stand.size) for stand in self._stands])
+        if masses.sum() <= 0.0:
+            return None
+        self._credit += masses / masses.sum()
+        place = int(np.where(masses > 0, self._credit, -np.inf).argmax())
+        self._credit[place] -= 1.0
+        return place
+
+    def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
+        """The update that read this batch is ready; its priorities go to the shard that gave it, if that still lives."""
+        life, keys = self._taken.pop(slot)
+        if priorities is not None and self._spec.config.selector == "prioritized":
+            self._send(life.place, _Order("update", (np.array(keys), np.asarray(priorities)), life))
+
+    # -------------------------------------------------------------------------------------------- the shards
+
+    @property
+    def settled(self) -> bool:
+        """Is everything answered that was asked?"""
+        return not self.fleet.busy and not any(self._orders)
+
+    def pending(self) -> list[Future]:
+        """What to wait for beside collectors and learner."""
+        return self.fleet.waiting()
+
+    def serve(self, ready: Iterable[Future]) -> None:
+        """Takes in what shards have answered."""
+        again: list[tuple[int, _Order]] = []
+        for (life, order), result in self.fleet.take(ready):
+            if result is None:
+                if order.method == "insert":  # the next one is given it
+                    again.append((life.place, order))
+                elif order.method == "sample":
+                    self._give_back()
+                elif order.method == "update":
+                    self.updates_dropped += len(order.args[0])
+            else:
+                self._answered(life, order, result)
+        for place, order in reversed(again):
+            self._orders[place].appendleft(order)
+        self._tend()
+
+    def _answered(self, life: Life, order: _Order, result: Any) -> None:
+        if order.method == "sample":
+            batch, result = result
+            if batch is None:
+                self._give_back()
+            else:
+                self._asked -= 1
+                self._arrived.append((life, batch))
+        if order.part is not None:
+            self._claimed.remove(order.part.place)
+            if isinstance(result, ArgumentLost):
+                self.rollouts_lost += 1
+                return
+        before = self._stands[life.place]
+        self._stands[life.place] = result
+        self.limiter.inserted(result.inserts - before.inserts)
+        self.limiter.deleted(result.deletes - before.deletes)
+
+    def _give_back(self) -> None:
+        """A batch that was asked for will not come."""
+        self._asked -= 1
+        self._batches -= 1
+        self.limiter.sampled(-self._spec.batch_size)
+
+    def _tend(self) -> None:
+        self.fleet.tend()
+        for place, number in enumerate(self.fleet.roster.lives):
+            if number != self._lives[place]:
+                self._lives[place] = number
+                self._lose(place)
+        for place in range(self._count):
+            self._flush(place)
+
+    def _lose(self, place: int) -> None:
+        """A shard is gone with what it held."""
+        stand, self._stands[place] = self._stands[place], Stand()
+        self.items_lost += stand.size
+        self.rows_lost += stand.rows
+        self.limiter.lost(stand.size)
+        self._credit[:] = 0.0
+
+    def _send(self, place: int, order: _Order) -> None:
+        self._orders[place].append(order)
+        self._flush(place)
+
+    def _flush(self, place: int) -> None:
+        orders = self._orders[place]
+        while orders and orders[0].life is not None and not self.fleet.roster.alive(orders[0].life):
+            self.updates_dropped += len(orders.popleft().args[0])  # for items of a shard that is gone
+        while orders and (life := self.fleet.next_of((place,))) is not None:
+            order = orders.popleft()
+            if order.life in (None, life):
+                self.fleet.call(life, order.method, *order.args, tag=(life, order))
+            else:
+                self.updates_dropped += len(order.args[0])
+
+    # -------------------------------------------------------------------------------------------- telling
+
+    @property
+    def num_full(self) -> int:
+        return 0  # nothing has to be learned from before a snapshot
+
+    @property
+    def num_claimed(self) -> int:
+        return len(self._claimed)
+
+    def waiting(self) -> str | None:
+        """Why the learner waits, or the collectors; None where both may go on."""
+        return self.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)
+
+    def metrics(self) -> dict[str, float]:
+        limiter, told = self.limiter, [stand.metrics for stand in self._stands if stand.metrics]
+        of = lambda name: [metrics[name] for metrics in told] or [0.0]
+        warm = limiter.inserts - limiter.min_size
+        values = {
+            "size": float(sum(stand.size for stand in self._stands)),
+            "inserts": float(limiter.inserts),
+            "samples": float(limiter.samples),
+            "deletes": float(limiter.deletes),
+            "samples_per_insert": limiter.samples / warm if warm > 0 else 0.0,
+            "reuse": sum(of("reuse")) / len(of("reuse")),
+            "age": sum(of("age")) / len(of("age")),
+            "max_priority": max(of("max_priority")),
+            "ignored_updates": sum(of("ignored_updates")) + self.updates_dropped,
+            "shards": float(self.fleet.roster.count("working")),
+            "shards_lost": float(self.fleet.roster.lost_workers),
+            "items_lost": float(self.items_lost),
+            "rows_lost": float(self.rows_lost),
+            "rollouts_lost": float(self.rollouts_lost),
+        }
+        return {f"replay/{name}": value for name, value in values.items()}
+
+    def snapshot(self) -> PyTree:
+        """What the shards hold, as far as they may save it. One shard's is that of a Replay: it resumes on any runtime."""
+        assert not self._taken, "nothing may be learned from at a snapshot"
+        while not self.settled:
+            self.serve(self._runtime.wait(self.pending(), TICK_SECONDS)[0])
+        shards = self.fleet.gather("snapshot")
+        self._tend()
+        limiter = self.limiter.snapshot()
+        limiter["samples"] -= len(self._arrived) * self._spec.batch_size  # they wait here, and are not saved
+        common = {"batches": self._batches - len(self._arrived), "lives": self.fleet.roster.lives}
+        if self._count == 1 and shards[0] is not None:
+            [one] = shards
+            return one | common | ({"table": one["table"] | {"limiter": limiter}} if one["store"] is not None else {})
+        return common | {"shards": shards, "sizes": [stand.size for stand in self._stands], "limiter": limiter}
+
+    def restore(self, snapshot: PyTree) -> None:
+        """Before anything is claimed or taken: the shards start with what was saved of each."""
+        shards = snapshot.get("shards", [snapshot])
+        if len(shards) != self._count:
+            raise ValueError(f"the checkpoint's table is in {len(shards)} shards, not {self._count}: use --replay.shards")
+        self._batches = int(snapshot["batches"])
+        whole = [shard is not None and shard["store"] is not None for shard in shards]
+        self._saved = [shard if there else None for shard, there in zip(shards, whole)]
+        if any(whole):
+            self.limiter.restore(snapshot["limiter"] if "limiter" in snapshot else shards[0]["table"]["limiter"])
+            sizes = snapshot.get("sizes", [self.limiter.size])
+            self.limiter.lost(sum(int(size) for size, there in zip(sizes, whole) if not there))
+            self._stands = [Stand(size=int(size)) if there else Stand() for size, there in zip(sizes, whole)]
+        self._open_fleet(map(int, snapshot.get("lives", ())))
+        for place in range(self._count):
+            if self._saved[place] is not None:
+                self._orders[place].append(_Order("stand", ()))  # what it holds, before it is asked for a batch
+
+
+AnyTable = Queue | Replay | Shards
