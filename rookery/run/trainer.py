@@ -18,7 +18,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params
+from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params, shown_to
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.meter import Meter, resident_mb
@@ -73,6 +73,7 @@ class Trainer:
 
         self.config = cfg
         self.spec, self.agent, self.graph = assemble(cfg)
+        self.shown = shown_to(cfg, self.spec)  # demonstrations
         require_tensorboard(wanted=cfg.run.tensorboard)
         self._began = time.perf_counter() if began is None else began
         self.resumed_at = 0.0  # seconds that a checkpoint brought along
@@ -124,7 +125,7 @@ class Trainer:
         self._runtime, options = open_runtime(self.config), self.config.run
         job = Job(
             self.agent, self.spec, pool_factory(self.config), self._runtime, options.seed, options.devices,
-            env_restarts=options.env_restarts,
+            env_restarts=options.env_restarts, shown=self.shown,
         )  # fmt: skip
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
@@ -180,6 +181,7 @@ class Trainer:
         run, updates = self._open_run(), self.progress.updates
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
         meta["seconds"] = tree["trainer"]["seconds"]
+        meta["demonstrations"] = self.shown.digest if self.shown else None
         self.last_checkpoint = checkpoint.path_of(run.checkpoints, updates)
         checkpoint.save(self.last_checkpoint, tree, meta=meta)
         checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
@@ -203,6 +205,11 @@ class Trainer:
         for what, mine in (("system", self.config.system), ("env", self.config.env_name)):
             if meta.get(what) != mine:
                 raise config.ConfigError(f"{directory} is of the {what} {meta.get(what)!r}, not of {mine!r}")
+        if self.shown and meta.get("demonstrations") not in (None, self.shown.digest):
+            raise config.ConfigError(
+                f"{directory} was trained with other demonstrations than {self.config.algorithm.demonstrations} holds now: "
+                "give the file of then, or train a new run"
+            )
         self._snapshot = tree["topology"]
         self.returns.restore(tree["trainer"]["returns"])
         updates = int(self._snapshot["meters"]["updates"])

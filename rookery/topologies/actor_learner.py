@@ -68,6 +68,7 @@ class ActorLearner:
             queue = table_for(
                 job.agent.needs, crew.specs, collectors=span(self.collectors)[1], in_flight=self.in_flight,
                 parts=self.rollouts_per_batch, slots=self.max_lag(), prefetch=self.prefetch, seed=job.seed,
+                shown=job.shown,
             )  # fmt: skip
             if snapshot is not None:
                 queue.restore(snapshot["queue"])

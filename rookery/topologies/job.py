@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rookery.data import arrays
+from rookery.data.demonstrations import Demonstrations
 from rookery.data.queue import Queue
 from rookery.data.replay import Replay, batch_specs, check_memory
 from rookery.envs import Mended
@@ -35,6 +36,7 @@ class Job:
     seed: int
     devices: int = 1  # of the learner
     env_restarts: int = 20  # failures of environments that a collector mends within a minute
+    shown: Demonstrations | None = None  # to be learned from beside what is collected
 
 
 class Edge(NamedTuple):
@@ -261,16 +263,17 @@ def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs:
     if (table := agent.needs.table) is None:
         return {}
     nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
-    ratio, batch, steps = table.config.samples_per_insert, table.batch_size, 1
+    ratio, batch, steps = table.config.samples_per_insert, table.batch_size * (1.0 - table.demo_ratio), 1
     if table.sequence_length:
         steps = agent.needs.rollout_length  # a sequence starts with every rollout
     kept = f"{table.config.capacity:,} steps in {nbytes / 1e6:,.0f} MB, {table.config.selector}"
+    shown = {"demonstrations": f"{table.demo_ratio:.2%} of a batch"} if table.demo_ratio else {}
     return {
         "replay": kept,
         "steps per update": f"{batch * steps / ratio:,.1f}",
         "samples per insert": f"{ratio:g}",
         "policy lag": "as old as the replay",
-    }
+    } | shown
 
 
 def parameter_bytes(agent: Agent) -> int:
