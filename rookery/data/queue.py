@@ -111,6 +111,10 @@ class Queue:
     def num_claimed(self) -> int:
         return len(self._claimed)
 
+    def waiting(self) -> str | None:
+        """A queue keeps to no ratio: whoever waits, waits for the other's speed."""
+        return None
+
     def metrics(self) -> dict[str, float]:
         return {}
 

@@ -94,6 +94,7 @@ class Trainer:
         self._written_result = False
         self.last_checkpoint: Path | None = None  # the last one written
         self._logged = self._saved_at = self._evaluated_at = 0.0
+        self._done = (0, 0)  # steps and updates at the last row
 
     # ----------------------------------------------------------------------------------------------- driving
 
@@ -265,6 +266,7 @@ class Trainer:
         progress, meter = self.progress, self.meter
         total = self.config.run.total_steps
         rate = meter.recent.env_steps_per_s
+        stalled = progress.env_steps == self._done[0] or progress.updates == self._done[1]
         return Row(
             seconds=self.seconds,
             env_steps=progress.env_steps,
@@ -282,12 +284,15 @@ class Trainer:
             report=progress.report,
             eta_seconds=max(0, total - progress.env_steps) / rate if rate else None,
             starting=meter.started_at is None,
+            waiting=progress.waiting if stalled else None,
         )
 
     def _log(self, now: float) -> None:
         self._logged = now
         row = self.row()
-        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "report", "starting")}
+        self._done = (row.env_steps, row.updates)
+        left_out = ("phases", "report", "starting", "waiting")
+        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in left_out}
         values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
         values |= {"rss_mb": resident_mb(), "env_failures": self.progress.env_failures} | self.progress.workers
         self._open_run().write_metrics(values)

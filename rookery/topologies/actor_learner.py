@@ -77,7 +77,7 @@ class ActorLearner:
                 pipeline.dispatch()
                 pipeline.serve(TICK_SECONDS)
                 pipeline.dispatch()  # before the yield, too: whoever advances this may take its time
-                yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot)
+                yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot, waiting=queue.waiting())
         finally:
             job.runtime.close()
 

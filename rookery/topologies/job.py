@@ -79,6 +79,7 @@ class Progress:
     snapshot: Callable[[], PyTree] | None
     #   quiesces the workers and returns the whole state; callable until the next next(). None in the middle of a step
     #   that must be finished first: ask the next Progress
+    waiting: str | None = None  # whom the table holds back now, and what for
 
 
 class Topology(Protocol):
@@ -135,7 +136,7 @@ class Meters:
     def _spend(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def progress(self, crew: Crew, *, snapshot: Callable[[], PyTree] | None) -> Progress:
+    def progress(self, crew: Crew, *, snapshot: Callable[[], PyTree] | None, waiting: str | None = None) -> Progress:
         finished, self.finished = self.finished, []
         mended, self.mended = self.mended, []
         lags, self.lags = self.lags, []
@@ -156,6 +157,7 @@ class Meters:
             items=dict(self.items),
             workers=crew.workers(),
             snapshot=snapshot,
+            waiting=waiting,
         )
 
     def snapshot(self) -> PyTree:

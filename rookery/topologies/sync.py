@@ -82,11 +82,11 @@ class Sync:
                     answers = fleet.take(ready)  # without a result: the next one in that place collects it anew
                     rollouts |= {place: rollout for place, rollout in answers if rollout is not None}
                     if not ready:
-                        yield meters.progress(crew, snapshot=None)
+                        yield meters.progress(crew, snapshot=None, waiting=table.waiting())
                 for place, part in enumerate(parts):
                     meters.collected(rollouts[place])
                     table.commit(part, rollouts[place].priorities)
                 if (taken := table.take()) is None:  # a replay that waits for more
-                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
+                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table), waiting=table.waiting())
         finally:
             job.runtime.close()
