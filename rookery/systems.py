@@ -61,6 +61,8 @@ SYSTEMS: dict[str, System] = {
         ),
         System("r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "recurrent Q-learning from sequences",
                "Kapturowski et al. 2019", {"num_envs": 16}),
+        System("r2d3", "r2d2:R2D2", "actor_learner:ActorLearner", "R2D2 with demonstrations", "Paine et al. 2019",
+               {"num_envs": 16, "demo_ratio": 1 / 256}),
         System(
             "rainbow", "dqn:DQN", "sync:Sync", "DQN with all that was added to it", "Hessel et al. 2018",
             {
@@ -171,7 +173,7 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
         "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
     }),
-    Preset(("r2d2", "seed-r2d2"), "ALE/*", {
+    Preset(("r2d2", "seed-r2d2", "r2d3"), "ALE/*", {
         "groups": 2, "network": {"encoder": "nature", "core": "lstm", "core_size": 512}, "replay": {"stack": 4},
         "total_steps": 10_000_000,
     }),

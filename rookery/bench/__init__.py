@@ -14,6 +14,7 @@ import sys
 
 BENCHES = {
     "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
+    "dqn": "CartPole-v1 DQN: steps/s at stable-baselines3's update ratio, beside it, and time to a return of 475",
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
     "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",

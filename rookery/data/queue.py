@@ -158,6 +158,10 @@ class Queue:
 
     def serve(self, ready: Any) -> None: ...
 
+    def waiting(self) -> str | None:
+        """A queue keeps to no ratio: whoever waits, waits for the other's speed."""
+        return None
+
     def metrics(self) -> dict[str, float]:
         return {}
 

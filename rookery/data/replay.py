@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from rookery.data import arrays, columns, limiter, memory
+from rookery.data import arrays, columns, demonstrations, limiter, memory
 from rookery.data.chunks import NOTHING, Store, row_bytes
 from rookery.data.config import TableSpec
+from rookery.data.demonstrations import Demonstrations
 from rookery.data.limiter import Limiter
 from rookery.data.queue import Part, Queue, Taken
-from rookery.data.table import Table, importance_weights
+from rookery.data.table import Mixture, Table, importance_weights
 from rookery.trees import ArraySpec, tree_leaves, tree_map
 from rookery.types import Batch, Needs, PyTree, Rollout
 
@@ -25,17 +26,9 @@ CHUNK_ROWS = 64  # at most: what is open is not full yet, one chunk of every env
 
 
 def table_for(
-    needs: Needs,
-    specs: Rollout,
-    *,
-    collectors: int,
-    in_flight: int,
-    parts: int,
-    slots: int,
-    prefetch: int,
-    seed: int,
-    stored: bool = False,
-) -> Queue | Replay:
+    needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int, seed: int,
+    stored: bool = False, shown: Demonstrations | None = None,
+) -> Queue | Replay:  # fmt: skip
     """What stands between collectors and learner. parts, slots: of a queue; the others are those of the topology.
 
     stored: rollouts stay where they were made, see queue.py; a replay always has them here."""
@@ -43,7 +36,7 @@ def table_for(
         return Queue(specs, parts=parts, slots=slots, discount=needs.discount, stored=stored)
     return Replay(
         specs, needs.table, discount=needs.discount, collectors=collectors, writers=collectors * in_flight,
-        slots=1 + prefetch, seed=seed,
+        slots=1 + prefetch, seed=seed, shown=shown, previous=needs.previous,
     )  # fmt: skip
 
 
@@ -88,7 +81,7 @@ def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
 class _Layout:
     """Which columns are stored, and in what chunks."""
 
-    def __init__(self, specs: Rollout, table: TableSpec, num_lanes: int) -> None:
+    def __init__(self, specs: Rollout, table: TableSpec, num_lanes: int, shown: Demonstrations | None = None) -> None:
         config, T = table.config, specs.reward.shape[0]
         small = lambda dtype: ArraySpec((), np.dtype(dtype))
         row = lambda tree: tree_map(lambda s: ArraySpec(tuple(s.shape[2:]), s.dtype), tree)
@@ -114,6 +107,9 @@ class _Layout:
         self.chunk_rows = -(-rows // T) * T if table.sequence_length else rows
         hops = -(-self.ahead // self.chunk_rows)
         self.num_chunks = -(-config.capacity // self.chunk_rows) + num_lanes * (2 + hops)
+        if shown is not None:  # they stay for ever, in a lane of their own
+            rows = demonstrations.row_count(shown, length=T, ahead=self.ahead)
+            self.num_chunks += -(-rows // self.chunk_rows) + 2 + hops
 
     @staticmethod
     def frame(stack: int) -> Any:
@@ -132,18 +128,20 @@ def is_stack(shape: tuple[int, ...], stack: int) -> bool:
 class Replay:
     def __init__(
         self, specs: Rollout, table: TableSpec, *, discount: float, collectors: int, writers: int, slots: int, seed: int,
-        limit: Limiter | None = None,
+        limit: Limiter | None = None, shown: Demonstrations | None = None, previous: bool = False,
     ) -> None:  # fmt: skip
-        """limit: who waits for whom, where that is not this table's own affair."""
+        """limit: who waits for whom, where that is not this table's own affair.
+
+        shown: demonstrations, of which a batch has the share `table.demo_ratio`; previous: as `Needs` says."""
         T, width = specs.reward.shape
         num_envs, config = width * collectors, table.config
-        layout = _Layout(specs, table, num_envs)
+        layout = _Layout(specs, table, num_envs, shown)
         self._specs, self._spec, self._gamma, self._config = specs, table, discount, config
         self._sequences = bool(table.sequence_length)
         self._per_rollout = items_per_rollout(specs, table)
         self.store = Store(
             layout.columns, num_chunks=layout.num_chunks, chunk_rows=layout.chunk_rows, ahead=layout.ahead,
-            behind=layout.behind, num_lanes=num_envs,
+            behind=layout.behind, num_lanes=num_envs + (shown is not None),
         )  # fmt: skip
         max_size = config.capacity if not self._sequences else max(num_envs, config.capacity // T)
         if config.min_size > max_size or T * width > config.capacity:
@@ -165,14 +163,31 @@ class Replay:
         self._keys: dict[int, np.ndarray] = {}
         self._free_slots = [*range(slots - 1, -1, -1)]
         self.batches = 0
-        # what is known of each environment's newest rows
+        # what is known of each environment's newest rows; demonstrations are one more
         window = table.sequence_length // T if self._sequences else table.n_step
-        self._recent = np.full((num_envs, max(0, window - 1)), NOTHING, np.int64)  # starts that wait for what follows them
-        self._age = np.full(num_envs, -1, np.int64)
-        self._first = np.ones(num_envs, bool)  # is the next row the first of an episode?
-        self._blind = np.zeros(num_envs, np.int64)  # rows whose stack of frames is not known
+        lanes = num_envs + (shown is not None)
+        self._recent = np.full((lanes, max(0, window - 1)), NOTHING, np.int64)  # starts that wait for what follows them
+        self._age = np.full(lanes, -1, np.int64)
+        self._first = np.ones(lanes, bool)  # is the next row the first of an episode?
+        self._blind = np.zeros(lanes, np.int64)  # rows whose stack of frames is not known
         stored = layout.num_chunks * layout.chunk_rows // T if self._sequences else 0
         self._memory = tree_map(lambda s: np.zeros((stored, *s.shape[1:]), s.dtype), specs.memory if stored else ())
+        self._sampled: Table | Mixture = self.table
+        if shown is not None:
+            self._sampled = self._show(shown, num_envs, previous=previous, ahead=layout.ahead, seed=seed)
+
+    def _show(self, shown: Demonstrations, slot: int, *, previous: bool, ahead: int, seed: int) -> Mixture:
+        """A second table over the same store, whose items stay; each draw of a batch is from one of the two."""
+        T, config, ratio = self._specs.reward.shape[0], self._config, self._spec.demo_ratio
+        rows = demonstrations.row_count(shown, length=T, ahead=ahead)
+        table = Table(
+            self.store, max_size=rows, limiter=limiter.min_size(1), selector=config.selector, exponent=config.exponent,
+            seed=seed + 1, name="demonstrations",
+        )  # fmt: skip
+        start = tree_map(lambda s: np.zeros((1, *s.shape[1:]), s.dtype), self._specs.memory)
+        for rollout in demonstrations.rollouts(shown, length=T, ahead=ahead, previous=previous, memory=start, slot=slot):
+            self.insert(rollout, into=table)
+        return Mixture([self.table, table], [1.0 - ratio, ratio], seed=seed)
 
     # ------------------------------------------------------------------------------------------- inserting
 
@@ -195,8 +210,8 @@ class Replay:
         self._claimed.remove(part.place)
         self._free_parts.append(part.place)
 
-    def insert(self, rollout: Rollout, priorities: np.ndarray | None = None) -> int:
-        """Stores a rollout; how many items it made."""
+    def insert(self, rollout: Rollout, priorities: np.ndarray | None = None, *, into: Table | None = None) -> int:
+        """Stores a rollout; how many items it made. into: another table over the same store."""
         T, config = len(rollout.reward), self._config
         store, stream, step = self.store, rollout.stream, rollout.step
         lanes = store.lanes_of(stream)
@@ -223,7 +238,7 @@ class Replay:
             eligible &= ~np.isin(starts, appended.rows[~known[:-1]])
         chosen = starts[eligible]
         given = None if priorities is None else self._priorities(chosen)
-        self.table.insert(chosen, given)
+        (self.table if into is None else into).insert(chosen, given)  # an empty table is false
         return len(chosen)
 
     def _make_room(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray, count: int) -> None:
@@ -288,7 +303,7 @@ class Replay:
 
     def take(self) -> Taken | None:
         """A batch; None when the limiter refuses or every batch is being learned from."""
-        if not self._free_slots or (sample := self.table.sample(self._spec.batch_size)) is None:
+        if not self._free_slots or (sample := self._sampled.sample(self._spec.batch_size)) is None:
             return None
         slot = self._free_slots.pop()
         rollout, column, store = self._slots[slot], self.store.columns, self.store
@@ -318,7 +333,7 @@ class Replay:
         keys = self._keys.pop(slot)
         self._free_slots.append(slot)
         if priorities is not None and self._config.selector == "prioritized":
-            self.table.update(keys, np.asarray(priorities))
+            self._sampled.update(keys, np.asarray(priorities))
 
     def _gather(self, kept: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
         """rows [R, B] of a column -> to [R, B, ...]; stacks are rebuilt from single frames, zero before an episode."""
@@ -358,7 +373,10 @@ class Replay:
         return self.table.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)
 
     def metrics(self) -> dict[str, float]:
-        return {f"replay/{name}": value for name, value in self.table.metrics().items()}
+        values = self.table.metrics()
+        if isinstance(self._sampled, Mixture):
+            values["demo_share"] = float(self._sampled.drawn[1] / max(1, self._sampled.drawn.sum()))
+        return {f"replay/{name}": value for name, value in values.items()}
 
     def snapshot(self) -> PyTree:
         """Everything, copied; only the limiter's word on what was done where the store is too large to be saved."""
@@ -366,7 +384,7 @@ class Replay:
         if self.store.used_bytes > self._config.save_megabytes << 20:
             return {"batches": self.batches, "store": None}
         known = {name: getattr(self, name).copy() for name in ("_recent", "_age", "_first", "_blind")}
-        saved = {"batches": self.batches, "store": self.store.snapshot(), "table": self.table.snapshot(), "lanes": known}
+        saved = {"batches": self.batches, "store": self.store.snapshot(), "table": self._sampled.snapshot(), "lanes": known}
         return saved | {"memory": [leaf.copy() for leaf in tree_leaves(self._memory)]}
 
     def restore(self, snapshot: PyTree) -> None:
@@ -379,7 +397,7 @@ class Replay:
         if snapshot["store"] is None:
             return
         self.store.restore(snapshot["store"])
-        self.table.restore(snapshot["table"])
+        self._sampled.restore(snapshot["table"])
         for name, value in snapshot["lanes"].items():
             getattr(self, name)[:] = value
         for leaf, saved in zip(tree_leaves(self._memory), snapshot["memory"]):

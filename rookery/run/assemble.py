@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery import envs
+from rookery.data.demonstrations import Demonstrations, check_spaces, gather
 from rookery.envs.cores import usable_cores
-from rookery.run import checkpoint, startup
+from rookery.run import checkpoint, demonstrations, startup
 from rookery.run.config import Config, ConfigError, check, check_values
 from rookery.run.directory import Run
 from rookery.run.versions import fingerprint
@@ -52,6 +53,26 @@ def assemble(cfg: Config) -> Parts:
             mesh_of(cfg.run.devices)
         graph = cfg.topology.graph(agent, spec)
         return Parts(spec, agent, graph._replace(nodes=graph.nodes | {"learner": cfg.run.learner_processes or 1}))
+
+
+def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:
+    """The demonstrations that a config names, checked against the spaces; ConfigError where it needs some and has none."""
+    path, ratio = (getattr(cfg.algorithm, name, None) for name in ("demonstrations", "demo_ratio"))
+    if not path and not ratio:
+        return None
+    make = f"rookery record RUN --episodes 10 --out {path or 'FILE'}"
+    if not path:
+        raise ConfigError(
+            f"{cfg.system} with --demo-ratio {ratio:g} needs --demonstrations FILE: `{make}` plays a trained run on "
+            f"{cfg.env_name} and writes them, rookery.demonstrations.write does it from Python"
+        )
+    if not ratio:
+        raise ConfigError(f"--demonstrations {path} would not be learned from: give --demo-ratio too, or use the system r2d3")
+    if not Path(path).exists():
+        raise ConfigError(f"--demonstrations {path}: there is nothing of that name; `{make}` makes them")
+    found = demonstrations.read(path)
+    check_spaces(found, spec)
+    return gather(found.episodes, spec)
 
 
 def processes_of(cfg: Config) -> envs.Processes:

@@ -80,7 +80,7 @@ class ActorLearner:
             crew, cut = central.crew(self, job, snapshot), central.cut(self)
             queue = open_table(
                 job.runtime, job.agent.needs, crew.specs, collectors=cut.writers, in_flight=self.in_flight, parts=cut.parts,
-                slots=self.slots(), prefetch=self.prefetch, ahead=2, seed=job.seed, stored=crew.stored,
+                slots=self.slots(), prefetch=self.prefetch, ahead=2, seed=job.seed, stored=crew.stored, shown=job.shown,
             )  # fmt: skip
             if snapshot is not None:
                 queue.restore(snapshot["queue"])
@@ -89,7 +89,7 @@ class ActorLearner:
                 pipeline.dispatch()
                 pipeline.serve(TICK_SECONDS)
                 pipeline.dispatch()  # before the yield, too: whoever advances this may take its time
-                yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot)
+                yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot, waiting=queue.waiting())
         finally:
             job.runtime.close()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rookery.data import arrays
+from rookery.data.demonstrations import Demonstrations
 from rookery.data.replay import batch_specs, check_memory
 from rookery.envs import Mended
 from rookery.runtime.fleet import Fleet
@@ -40,6 +41,7 @@ class Job:
     env_restarts: int = 20  # failures of environments that a collector mends within a minute
     env: Any = None  # what the user named, for a topology that compiles environments into its own program
     env_options: Mapping[str, Any] = field(default_factory=dict)
+    shown: Demonstrations | None = None  # to be learned from beside what is collected
 
 
 class Edge(NamedTuple):
@@ -84,6 +86,7 @@ class Progress:
     snapshot: Callable[[], PyTree] | None
     #   quiesces the workers and returns the whole state; callable until the next next(). None in the middle of a step
     #   that must be finished first: ask the next Progress
+    waiting: str | None = None  # whom the table holds back now, and what for
 
 
 class Topology(Protocol):
@@ -165,7 +168,7 @@ class Meters:
     def _spend(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def progress(self, crew: Published, *, snapshot: Callable[[], PyTree] | None) -> Progress:
+    def progress(self, crew: Published, *, snapshot: Callable[[], PyTree] | None, waiting: str | None = None) -> Progress:
         finished, self.finished = self.finished, []
         mended, self.mended = self.mended, []
         lags, self.lags = self.lags, []
@@ -186,6 +189,7 @@ class Meters:
             items=dict(self.items),
             workers=crew.workers() | self.workers,
             snapshot=snapshot,
+            waiting=waiting,
         )
 
     def snapshot(self) -> PyTree:
@@ -317,16 +321,17 @@ def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs:
     if (table := agent.needs.table) is None:
         return {}
     nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
-    ratio, batch, steps = table.config.samples_per_insert, table.batch_size, 1
+    ratio, batch, steps = table.config.samples_per_insert, table.batch_size * (1.0 - table.demo_ratio), 1
     if table.sequence_length:
         steps = agent.needs.rollout_length  # a sequence starts with every rollout
     kept = f"{table.config.capacity:,} steps in {nbytes / 1e6:,.0f} MB, {table.config.selector}"
+    shown = {"demonstrations": f"{table.demo_ratio:.2%} of a batch"} if table.demo_ratio else {}
     return {
         "replay": kept,
         "steps per update": f"{batch * steps / ratio:,.1f}",
         "samples per insert": f"{ratio:g}",
         "policy lag": "as old as the replay",
-    }
+    } | shown
 
 
 def parameter_bytes(agent: Agent) -> int:

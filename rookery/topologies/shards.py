@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rookery.data.demonstrations import Demonstrations
 from rookery.data.queue import Part, Queue, Taken
 from rookery.data.replay import Replay, items_per_rollout, limiter_for, table_for
 from rookery.runtime.fleet import Fleet
@@ -56,14 +57,14 @@ def written(part: Part, collected: Any) -> Part:
 
 def open_table(
     runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int,
-    ahead: int, seed: int, stored: bool,
+    ahead: int, seed: int, stored: bool, shown: Demonstrations | None,
 ) -> AnyTable:  # fmt: skip
     """What stands between collectors and learner, where it lives on this runtime. ahead: batches that are asked of shards
-    beside those that the learner holds."""
-    if needs.table is None or not (runtime.apart("shard") and runtime.apart("collector")):
+    beside those that the learner holds. With demonstrations (`shown`) the table stays with the learner."""
+    if needs.table is None or shown is not None or not (runtime.apart("shard") and runtime.apart("collector")):
         return table_for(
             needs, specs, collectors=collectors, in_flight=in_flight, parts=parts, slots=slots, prefetch=prefetch, seed=seed,
-            stored=stored,
+            stored=stored, shown=shown,
         )  # fmt: skip
     return Shards(
         runtime, needs, specs, collectors=collectors, writers=collectors * in_flight, slots=1 + prefetch + ahead, seed=seed

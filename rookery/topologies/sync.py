@@ -61,7 +61,7 @@ class Sync:
             fleet = crew.collectors
             table = open_table(
                 job.runtime, job.agent.needs, crew.specs, collectors=self.collectors, in_flight=1, parts=self.collectors,
-                slots=1, prefetch=0, ahead=0, seed=job.seed, stored=crew.stored,
+                slots=1, prefetch=0, ahead=0, seed=job.seed, stored=crew.stored, shown=job.shown,
             )  # fmt: skip
             if snapshot is not None:
                 table.restore(snapshot["queue"])
@@ -99,11 +99,11 @@ class Sync:
                     answers = fleet.take(ready)  # without a result: the next one in that place collects it anew
                     rollouts |= {place: rollout for place, rollout in answers if rollout is not None}
                     if not ready:
-                        yield meters.progress(crew, snapshot=None)
+                        yield meters.progress(crew, snapshot=None, waiting=table.waiting())
                 for place, part in enumerate(parts):
                     meters.collected(rollouts[place])
                     table.commit(written(part, rollouts[place]), rollouts[place].priorities)
                 if (taken := (yield from batch())) is None:  # a replay that waits for more
-                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
+                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table), waiting=table.waiting())
         finally:
             job.runtime.close()

@@ -1,0 +1,140 @@
+"""CartPole-v1 with DQN: steps per second at stable-baselines3's update ratio, and seconds to an evaluated return of 475.
+
+    rookery bench dqn --peers DIR --sb3-python PATH
+
+The ratio is that of the peer's driver: 128 gradient steps on batches of 64 for 256 environment steps, a network of two
+layers of 256. Rookery steps 16 environments 16 times for that, and takes the 128 batches out of the table at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from rookery.bench import peers, process
+from rookery.bench.cartpole import Run, Runs, our_run, peer_run
+from rookery.bench.record import Record, Verdict, conditions
+from rookery.bench.statistics import median, ratio, spread
+
+OURS, PEER = "rookery", "stable-baselines3"
+SAME_RATIO = (
+    "--num-envs 16 --rollout-length 16 --batch-size 64 --gradient-steps 128 --replay.samples-per-insert 32 "
+    "--replay.min-size 1000 --network.hidden 256 256 --learning-rate 2.3e-3 --target-period 128 --epsilon-steps 8000 "
+    "--no-double"
+)
+STEPS_BAR, SECONDS_BAR = 5.0, 60.0
+NOTES = [
+    "Both take turns, seed by seed, and the order rotates; figures are medians over the seeds, with ranges.",
+    "rookery's steps/s: environment steps of a whole process divided by its time on the clock, seen from outside: "
+    "imports, compilation, checkpoints and the final evaluation included.",
+    "stable-baselines3's steps/s: over its first 50,000 steps, imports left out (1 thread).",
+    "Time to the target: with the options that `dqn` has for CartPole-v1, from the start of the process to its exit; greedy "
+    "episodes are evaluated 20 times in a run.",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """CartPole-v1 DQN: steps/s at one update ratio beside stable-baselines3, and time to the target."""
+
+    seeds: int = 5
+    """Seeds 0, 1, ..."""
+    peers: str | None = None
+    """Directory of the peers' drivers (sb3.py)."""
+    sb3_python: str | None = None
+    """Interpreter that has stable-baselines3."""
+    total_steps: int = 150_000
+    """Of the runs that measure steps/s."""
+    target: float = 475.0
+    """Of evaluated greedy episodes."""
+    timeout_seconds: float = 600.0
+    """For one run; the peer gives up on the target after half of it."""
+    json: bool = False
+    out: str | None = None
+    """Append the record to this file, e.g. benchmarks/dqn.jsonl."""
+
+
+def parse(args: list[str]) -> Options:
+    return tyro.cli(Options, args=args, prog="rookery bench dqn")
+
+
+def measure(options: Options) -> list[Record]:
+    now = conditions()
+    others = peers.chosen(options.peers, [(PEER, options.sb3_python, ("sb3.py", "cartpole_dqn", "--threads", "1"))])
+    runs: Runs = []
+    for seed in range(options.seeds):
+        turns: list[Callable[[], Run]] = [
+            partial(_ours, options, "rate", [*SAME_RATIO.split(), "--total-steps", str(options.total_steps)], seed),
+            partial(_ours, options, "target", ["--stop-eval-return", f"{options.target:g}"], seed),
+            *(partial(_theirs, options, peer, seed) for peer in others),
+        ]
+        for turn in turns[seed % len(turns) :] + turns[: seed % len(turns)]:
+            runs.append(turn())
+            print(f"seed {seed}: {_short(runs[-1])}", file=sys.stderr, flush=True)
+    return [summarise(options, now, runs)]
+
+
+def _ours(options: Options, kind: str, words: list[str], seed: int) -> Run:
+    command = ["train", "dqn", "--env", "CartPole-v1", *words, "--seed", str(seed), "--json"]
+    with tempfile.TemporaryDirectory() as place:
+        done = process.rookery(command, runs=Path(place) / "runs", cache=Path(place) / "cache", timeout=options.timeout_seconds)
+    return our_run(OURS, kind, seed, " ".join(["rookery", *command]), done)
+
+
+def _theirs(options: Options, peer: peers.Peer, seed: int) -> Run:
+    cap = options.timeout_seconds / 2
+    done = peer.measure(options.peers or "", seed=seed, timeout=options.timeout_seconds, cap_seconds=cap)
+    return peer_run(peer.name, seed, peer.command(seed), done)
+
+
+def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
+    arms = [arm for arm in (OURS, PEER) if any(run["arm"] == arm for run in runs)]
+    rows = {arm: _row([run for run in runs if run["arm"] == arm], arm) for arm in arms}
+    now = now | {"versions": now["versions"] | peers.versions([run["answer"] for run in runs if "answer" in run])}
+    places = {"peers": options.peers, "sb3-python": options.sb3_python}
+    verdicts = [Verdict.of(f"seconds to an evaluated {options.target:g}", rows[OURS]["s_to_target"], at_most=SECONDS_BAR)]
+    if PEER in rows:
+        quotient = ratio(rows[OURS]["steps/s"], rows[PEER]["steps/s"])
+        verdicts.insert(0, Verdict.of(f"steps/s, {OURS} / {PEER}", quotient, at_least=STEPS_BAR))
+    return Record(
+        bench="dqn",
+        subject="CartPole-v1, DQN, one gradient step of 64 for 2 steps",
+        command=" ".join([f"rookery bench dqn --seeds {options.seeds} --total-steps {options.total_steps}",
+                          *(f"--{flag} PATH" for flag, place in places.items() if place)]),
+        conditions=now,
+        settings={"seeds": list(range(options.seeds)), "total_steps": options.total_steps, "target": options.target},
+        rows=list(rows.values()),
+        verdicts=verdicts,
+        notes=NOTES,
+        runs=runs,
+        failures=[f"{run['command']}: {run['failure']}" for run in runs if "failure" in run],
+    )  # fmt: skip
+
+
+def _row(runs: Runs, arm: str) -> dict[str, Any]:
+    rates = [run["steps_per_s"] for run in runs if run["kind"] != "target" and run.get("steps_per_s") is not None]
+    times = [run.get("to_target_seconds") for run in runs if run["kind"] != "rate"]
+    return {
+        "arm": arm,
+        "steps/s": median(rates),
+        "steps/s_range": spread(rates),
+        "s_to_target": median(times),
+        "s_to_target_range": spread(times),
+        "reached": f"{sum(time is not None for time in times)}/{len(times)}",
+    }
+
+
+def _short(run: Run) -> str:
+    if "failure" in run:
+        return f"{run['arm']}: failed: {run['failure']}"
+    said = [f"{run['steps_per_s']:,.0f} steps/s"] if run.get("steps_per_s") else []
+    if run["kind"] != "rate":
+        said.append(f"target after {run['to_target_seconds']:.1f} s" if run["to_target_seconds"] else "target not reached")
+    return f"{run['arm']}: {', '.join(said)} ({run['wall_seconds']:.1f} s in all)"

@@ -1,0 +1,115 @@
+"""Demonstrations on disk: `rookery record` writes them, `rookery train r2d3 --demonstrations FILE` learns from them.
+
+    from rookery import demonstrations
+    episodes = demonstrations.play("deep-sea", expert, episodes=10)     # expert: TimeStep -> actions [B]
+    demonstrations.write("demos", episodes, env="deep-sea")
+
+They have the format of a checkpoint: raw arrays and a manifest with digests, in a directory. Nothing in them is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rookery import envs
+from rookery.data.demonstrations import Demonstrations, Played, WrongDemonstrations, describe, gather
+from rookery.run import checkpoint
+from rookery.trees import tree_map
+from rookery.types import PyTree, Spec, TimeStep
+
+KIND = "demonstrations"
+
+
+def write(
+    path: str | Path, episodes: Sequence[Played], *, env: Any = None, env_options: dict[str, Any] | None = None,
+    spec: Spec | None = None,
+) -> Demonstrations:  # fmt: skip
+    """Checks episodes against the spaces of an environment (or of `spec`) and writes them to a directory."""
+    spec = spec or envs.spec_of(env, **env_options or {})
+    found = gather(episodes, spec)
+    lengths = np.array([len(episode.reward) for episode in found.episodes], np.int64)
+    tree = {"lengths": lengths} | {name: _join([getattr(e, name) for e in found.episodes]) for name in Played._fields}
+    meta = {"kind": KIND, "env": found.env, "spaces": found.spaces, "digest": found.digest, "return_mean": found.return_mean}
+    checkpoint.save(Path(path), tree, meta=meta)
+    return found
+
+
+def read(path: str | Path) -> Demonstrations:
+    """What `write` wrote; every byte is checked."""
+    meta = checkpoint.read_meta(Path(path))
+    if meta.get("kind") != KIND:
+        raise WrongDemonstrations(
+            f"{path} is a checkpoint and holds no demonstrations: `rookery record RUN --out FILE` makes some"
+        )
+    tree, _ = checkpoint.load(Path(path))
+    ends = np.cumsum(tree["lengths"])
+    episodes = []
+    for number, (end, length) in enumerate(zip(ends.tolist(), tree["lengths"].tolist())):
+        rows = slice(end - length, end)
+        seen = slice(end - length + number, end + number + 1)  # one observation more in each episode before
+        episodes.append(
+            Played(_cut(tree["observation"], seen), *(_cut(tree[name], rows) for name in ("action", "reward", "discount")))
+        )
+    return Demonstrations(tuple(episodes), dict(meta["spaces"]), meta["env"], meta["digest"])
+
+
+def play(
+    env: Any, act: Callable[[TimeStep], PyTree], *, episodes: int, seed: int = 1, env_options: dict[str, Any] | None = None
+) -> list[Played]:
+    """One episode in each of so many environments; act: what they answered -> their canonical actions [B, ...]."""
+    from rookery.workers import recorder
+
+    pool = envs.make(env, episodes, **env_options or {})
+    try:
+        return recorder.play(pool, act, seed=seed)
+    finally:
+        pool.close()
+
+
+def record(
+    path: str | Path, *, episodes: int, out: str | Path, best: int | None = None, seed: int = 1, root: str | Path = "runs"
+) -> dict[str, Any]:
+    """Plays the greedy policy of a run or a checkpoint and writes the episodes; best: only so many, by their returns."""
+    from rookery.run import api, config
+    from rookery.run.assemble import newest_checkpoint, pool_factory
+    from rookery.run.directory import Run
+    from rookery.workers import recorder
+
+    run = Run.open(path, root)
+    directory = run.checkpoint or newest_checkpoint(run)
+    cfg, policy, memory = config.from_dict(run.config["config"]), api.load(directory), None
+
+    def act(now: TimeStep) -> PyTree:
+        nonlocal memory
+        action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
+        return action
+
+    pool = pool_factory(cfg, share=1)(episodes)
+    try:
+        played = recorder.play(pool, act, seed=seed, env_restarts=cfg.run.env_restarts)
+        spec = pool.spec
+    finally:
+        pool.close()
+    if best is not None:
+        played = sorted(played, key=lambda episode: -float(episode.reward.sum()))[:best]
+    found = write(out, played, spec=spec)
+    returns = [float(episode.reward.sum()) for episode in found.episodes]
+    return {
+        "run": str(run.path), "checkpoint": directory.name, "env": cfg.env_name, "out": str(out), "episodes": len(returns),
+        "steps": found.steps, "return_mean": found.return_mean, "returns": returns, "digest": found.digest,
+    }  # fmt: skip
+
+
+def _join(trees: list[PyTree]) -> PyTree:
+    return tree_map(lambda *xs: np.concatenate(xs), *trees)
+
+
+def _cut(tree: PyTree, rows: slice) -> PyTree:
+    return tree_map(lambda x: x[rows], tree)
+
+
+__all__ = ["Demonstrations", "Played", "describe", "play", "read", "record", "write"]
