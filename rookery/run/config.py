@@ -262,11 +262,11 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
             f"use {nearest}{also}."
         )
     columns = needs.table.batch_size if needs.table is not None else round(config.steps_per_update / needs.rollout_length)
-    many = (config.run.learner_processes or 1) * config.run.devices
-    if columns % many:
+    learners, devices = config.run.learner_processes or 1, config.run.devices
+    if learners > 1 and columns % (learners * devices):
         raise ConfigError(
             f"a batch has {columns} columns ({'samples' if needs.table is not None else 'environments'}), which "
-            f"{many} learners or devices cannot share evenly: make it a multiple of {many}"
+            f"--learners {learners} of {devices} devices each cannot share evenly: make it a multiple of {learners * devices}"
         )
     if needs.replay and needs.table is None:
         raise ConfigError(f"{name} learns from replayed data, but {where} shows each step once: it needs a replay table.")

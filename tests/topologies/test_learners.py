@@ -237,9 +237,9 @@ def _children(trainer: Trainer) -> list[int]:
 
 
 def test_shares_that_cannot_be_equal_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"8 columns \(environments\), which 3 .* multiple of 3"):
+    with pytest.raises(ConfigError, match=r"8 columns \(environments\), which --learners 3 .* multiple of 3"):
         assemble(resolve("ppo", env="CartPole-v1", num_envs=8, learners=3))
-    with pytest.raises(ConfigError, match=r"512 columns \(samples\), which 5 "):
+    with pytest.raises(ConfigError, match=r"512 columns \(samples\), which --learners 5 "):
         assemble(resolve("dqn", env="CartPole-v1", learners=5))
     with pytest.raises(ConfigError, match=r"--learner.* need --runtime ray"):
         assemble(resolve("ppo", env="CartPole-v1", learner={"cpus": 2.0}))
