@@ -38,7 +38,7 @@ NO_JAX = {"types", "trees", "spaces", "envs", "data"}  # so that an environment 
 WITH_JAX = {f"rookery.envs.jax_{name}" for name in ("env", "toys", "adapters", "pool")}  # imported when one is asked for
 JAX = {"jax", "jaxlib", "flax", "optax", "chex", "rlax", "distrax", "mctx", "orbax"}
 PICKLES = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
-STARTS_PROCESSES = {"envs"}  # may pickle a factory for a child it starts itself; never on the way from a checkpoint
+STARTS_PROCESSES = {"envs", "runtime"}  # may pickle for a child they start themselves; never on the way from a checkpoint
 VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "misc", "legacy"}
 WALL_CLOCK = {f"rookery.run.{name}" for name in ("directory", "records", "logging", "display", "tensorboard")}
 

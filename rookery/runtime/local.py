@@ -1,5 +1,7 @@
 """The local runtime: every worker is an object with a thread of its own, in this process. Nothing listens.
 
+Roles that are to live apart (learners that share the work) are processes, see child.py; their threads only pass calls on.
+
 Calls to a worker run one after the other in its thread and answer with a Future. `now` is the lane beside the queue: it
 runs at once in the caller's thread, for methods that only swap a reference (`publish`).
 """
@@ -10,10 +12,12 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_futures
 from typing import Any
+
+from rookery.runtime.child import Child
 
 _STOP = object()
 
@@ -21,8 +25,8 @@ _STOP = object()
 class Handle:
     """A worker that was spawned. `call` queues a method and returns a Future; `now` runs one at once."""
 
-    def __init__(self, name: str, make: Callable[[], Any]) -> None:
-        self.name = name
+    def __init__(self, name: str, make: Callable[[], Any], kill: Callable[[], None] = lambda: None) -> None:
+        self.name, self._end = name, kill
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._worker: Any = None
         self.ready: Future = Future()
@@ -45,8 +49,9 @@ class Handle:
         return getattr(self._worker, method)(*args)
 
     def kill(self) -> None:
-        """A thread cannot be killed: it ends after the call that is running."""
+        """A thread cannot be killed: it ends after the call that is running. A process can."""
         self.stop()
+        self._end()
 
     def _run(self, make: Callable[[], Any]) -> None:
         try:
@@ -90,16 +95,31 @@ class LocalRuntime:
     """Threads in one process."""
 
     name = "local"
+    stores = False
     patience: float | None = None
 
-    def __init__(self, *, drain_seconds: float = 20.0) -> None:
+    def __init__(
+        self, *, drain_seconds: float = 20.0, apart: Mapping[str, int] | None = None, prepare: Callable[[], None] | None = None
+    ) -> None:
+        """apart: roles that live in processes, and how many of each share the cores; prepare: before anything in one."""
         self._handles: list[Handle] = []
+        self._children: list[Handle] = []
+        self._closed = False
+        self._apart, self._prepare = apart or {}, prepare or _nothing
         self._drain_seconds = drain_seconds
         self.abandoned: list[str] = []  # a thread cannot be killed: those that did not end are named here
 
     def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle:
-        handle = Handle(name, lambda: worker(*args, **kwargs))
-        self._handles.append(handle)
+        if role in self._apart:
+            if self._closed:  # nobody would end it
+                raise RuntimeError(f"{name} was to be started after its runtime was closed")
+            threads = max(1, self.room(role, 0) // self._apart[role])
+            child = Child(name, (self._prepare, worker, args, kwargs), {"NPROC": str(threads)})  # XLA's threads
+            handle = Handle(name, child.made, child.kill)
+            self._children.append(handle)
+        else:
+            handle = Handle(name, lambda: worker(*args, **kwargs))
+            self._handles.append(handle)
         return handle
 
     def put(self, value: Any) -> Any:
@@ -117,10 +137,19 @@ class LocalRuntime:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def close(self) -> None:
+        """First those that may be asking the processes, then these, which end in any case."""
+        self._closed = True
         deadline = time.monotonic() + self._drain_seconds
-        for handle in self._handles:
-            handle.stop()
-        for handle in self._handles:
-            if not handle.join(max(0.0, deadline - time.monotonic())):
-                self.abandoned.append(handle.name)
-        self._handles.clear()
+        for handles in (self._handles, self._children):
+            for handle in handles:
+                handle.stop()
+            for handle in handles:
+                if not handle.join(max(0.0, deadline - time.monotonic())):
+                    handle.kill()
+                    if handles is self._handles or not handle.join(1.0):
+                        self.abandoned.append(handle.name)
+            handles.clear()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,21 @@
+"""What a worker raised in another process, in a form that travels whatever its constructor wants."""
+
+from __future__ import annotations
+
+import traceback
+
+
+class Carried(Exception):
+    """Class, args, state and traceback of an exception."""
+
+    def unpacked(self, where: str) -> BaseException:
+        kind, args, state, trace = self.args
+        error = kind.__new__(kind)
+        error.args = args
+        error.__dict__.update(state)
+        error.add_note(f"in {where}:\n{trace}")
+        return error
+
+
+def carried(error: BaseException) -> Carried:
+    return Carried(type(error), error.args, vars(error), "".join(traceback.format_exception(error)))
