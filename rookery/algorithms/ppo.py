@@ -99,7 +99,7 @@ def update(
 ) -> Learned:
     """All epochs over one batch of rollouts, as one program."""
     params = state.params
-    data = prepare(params, rollout, model=model, config=config)
+    data = ops.spread.everywhere(prepare(params, rollout, model=model, config=config))  # a minibatch is drawn from all of it
     columns = data.valid.shape[1]
     size = columns // config.minibatches
     if size * config.minibatches != columns:

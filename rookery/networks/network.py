@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from rookery.networks import encoders
 from rookery.networks.config import Network, NetworkConfig, Output
 from rookery.networks.cores import Core, initial_memory
+from rookery.ops import spread
 from rookery.types import Array, PyTree, Spec
 
 Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], Array]]
@@ -83,7 +84,7 @@ def actor_critic(
         return jax.tree.map(lambda x: x[0], output), memory
 
     def unroll(params: PyTree, observation: PyTree, memory: PyTree, first: Array) -> Output:
-        return unroll_with_memory(params, observation, memory, first)[0]
+        return spread.by_columns(unroll_with_memory)(params, observation, memory, first)[0]
 
     return Network(init, memory, step, unroll)
 

@@ -10,6 +10,7 @@ for each row by itself, so that environments that share a call explore apart (th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from rookery.networks import encoders
 from rookery.networks.config import NetworkConfig
 from rookery.networks.cores import Core, initial_memory
 from rookery.networks.network import ILLEGAL, Torso, as_pair, check_features, orthogonal
+from rookery.ops import spread
 from rookery.types import Array, PyTree, Spec
 
 HIDDEN_GAIN, OUTPUT_GAIN = 2.0**0.5, 0.01  # a new network values every action about 0
@@ -114,7 +116,14 @@ def q_network(
         values, memory = unroll(params, row, memory, first, noise)
         return jax.tree.map(lambda x: x[0], values), memory
 
-    return QNetwork(init, memory, step, unroll)
+    def unroll_spread(
+        params: PyTree, observation: PyTree, memory: PyTree, first: Array, noise: Noise | None
+    ) -> tuple[Values, PyTree]:
+        if noise is not None:  # is drawn for all rows at once
+            return unroll(params, observation, memory, first, noise)
+        return spread.by_columns(functools.partial(unroll, noise=None))(params, observation, memory, first)
+
+    return QNetwork(init, memory, step, unroll_spread)
 
 
 def _stack(size: int, out: int, hidden: bool) -> list[PyTree]:

@@ -1,10 +1,11 @@
 """Pure mathematics on arrays: returns, V-trace, masked reductions, action distributions, normalisers, gradients.
 
 Time is axis 0 and trailing axes broadcast; results are unreduced [T, B], and the algorithm reduces once, by
-`masked_mean`. Running normalisers and random keys are used as modules: `ops.moments`, `ops.random`.
+`masked_mean`. Running normalisers and random keys are used as modules: `ops.moments`, `ops.random`, and so are
+columns that several processes share: `ops.spread`.
 """
 
-from rookery.ops import moments, random
+from rookery.ops import moments, random, spread
 from rookery.ops.distributions import (
     Distribution,
     bernoulli,
@@ -58,6 +59,7 @@ __all__ = [
     "of_action",
     "product",
     "random",
+    "spread",
     "squashed_gaussian",
     "squeeze_value",
     "support",

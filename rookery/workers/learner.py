@@ -47,7 +47,7 @@ class Learner:
             self.version = int(snapshot["version"])
         self._learn: Callable[..., Any] = jax.jit(self._guarded, donate_argnums=(1, 2))
         self._shown: Callable[[PyTree], PyTree] = lambda params: params
-        if devices > 1:
+        if devices > 1 or jax.process_count() > 1:
             grid = mesh.mesh_of(devices)
             self._state = mesh.replicated(grid, self._state)
             self._learn, self._shown = mesh.compiled(self._guarded, grid, donate=(1, 2)), mesh.one_copy

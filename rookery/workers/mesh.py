@@ -1,4 +1,4 @@
-"""One learner on several devices: the state on all of them, each with its columns of the batch.
+"""One learner on several devices, of one process or of several: the state on all of them, each with its columns of the batch.
 
 `learn` itself is compiled for the mesh and XLA puts the all-reduces in, so that whatever an algorithm does (PPO's epochs,
 statistics over the batch) gives what one device would give on the whole batch, to the rounding of a sum in another order.
@@ -10,37 +10,65 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rookery.ops.spread import AXIS, LANES, ROWS
 from rookery.types import BATCH_MAJOR, Batch, PyTree, Rollout
 
 
 def mesh_of(devices: int) -> Mesh:
-    """A mesh of the first `devices` devices; refuses more than there are."""
-    there = jax.devices()
+    """A mesh of the first `devices` devices of each process; refuses more than there are."""
+    there = jax.local_devices()
     if len(there) < devices:
         kind = there[0].platform
         hint = (
             f" (XLA_FLAGS=--xla_force_host_platform_device_count={devices} cuts a CPU into that many)" if kind == "cpu" else ""
         )
         raise ValueError(f"--devices {devices}: this process sees {len(there)} of the kind {kind}{hint}")
-    return Mesh(there[:devices], ("columns",))
+    taken: dict[int, list[Any]] = {}
+    for device in jax.devices():
+        taken.setdefault(device.process_index, []).append(device)
+    return Mesh([device for own in taken.values() for device in own[:devices]], (AXIS,))
 
 
 def replicated(mesh: Mesh, tree: PyTree) -> PyTree:
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    """On every device of the mesh; each process has the same to begin with."""
+    whole = NamedSharding(mesh, PartitionSpec())
+    if jax.process_count() == 1:
+        return jax.device_put(tree, whole)
+    return jax.tree.map(lambda x: _placed(whole, x), tree)
 
 
 def compiled(function: Callable[..., Any], mesh: Mesh, *, donate: tuple[int, ...]) -> Callable[..., Any]:
-    """jit of (params, slow, optimizer, updates, batch, key, counter): the batch cut into columns, all else on all devices."""
-    whole = NamedSharding(mesh, PartitionSpec())
-    wanted = (whole, whole, whole, whole, batch_sharding(mesh), whole, whole)
-    return jax.jit(function, donate_argnums=donate, in_shardings=wanted, out_shardings=whole)
+    """jit of (params, slow, optimizer, updates, batch, key, counter): the batch cut into columns, all else on all devices.
+
+    Of several processes each gives its own columns of the batch, and all of everything else.
+    """
+    whole, columns = NamedSharding(mesh, PartitionSpec()), batch_sharding(mesh)
+    wanted = (whole, whole, whole, whole, columns, whole, whole)
+    learn = jax.jit(function, donate_argnums=donate, in_shardings=wanted, out_shardings=whole)
+    if jax.process_count() == 1:
+        return learn
+
+    def together(params: PyTree, slow: PyTree, optimizer: PyTree, updates: Any, batch: Batch, key: Any, counter: Any) -> Any:
+        own = jax.tree.map(lambda sharding, part: jax.tree.map(lambda x: _placed(sharding, x), part), columns, batch)
+        with jax.set_mesh(mesh):  # known while `learn` is traced: rookery/ops/spread.py
+            return learn(params, slow, optimizer, updates, own, _placed(whole, key), counter)
+
+    return together
+
+
+def _placed(sharding: NamedSharding, x: Any) -> jax.Array:
+    """What this process has of an array that lies in several."""
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_placed(sharding, jax.random.key_data(x)), impl=jax.random.key_impl(x))
+    return jax.make_array_from_process_local_data(sharding, np.asarray(x))
 
 
 def batch_sharding(mesh: Mesh) -> Any:
     """Which axis of each field is cut: [T, B, ...] along B, [B, ...] along B."""
-    first, second = NamedSharding(mesh, PartitionSpec("columns")), NamedSharding(mesh, PartitionSpec(None, "columns"))
+    first, second = NamedSharding(mesh, LANES), NamedSharding(mesh, ROWS)
     fields: dict[str, Any] = {name: first if name in BATCH_MAJOR else second for name in Rollout._fields}
     return Batch(Rollout(**fields | {"stream": (), "step": ()}), first, ())
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from rookery import ops
-from rookery.ops.gradients import columns
+from rookery.ops.gradients import chunks_of
 from rookery.types import Rollout
 
 
@@ -92,10 +92,10 @@ def test_chunks_compile_to_straight_line_code(rng):
 
 def test_a_chunk_holds_the_same_columns_of_every_leaf(rng):
     rollout = make_rollout(rng)
-    part = columns(rollout, 4, 3)
-    np.testing.assert_array_equal(part.stream, [4, 5, 6])
-    np.testing.assert_array_equal(part.memory[0], rollout.memory[0][4:7])
-    np.testing.assert_array_equal(part.observation["image"], rollout.observation["image"][:, 4:7])
+    part = chunks_of(rollout, 4)[1]
+    np.testing.assert_array_equal(part.stream, [3, 4, 5])
+    np.testing.assert_array_equal(part.memory[0], rollout.memory[0][3:6])
+    np.testing.assert_array_equal(part.observation["image"], rollout.observation["image"][:, 3:6])
     assert part.reward.shape == (5, 3)
 
 
