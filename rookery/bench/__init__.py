@@ -18,7 +18,7 @@ BENCHES = {
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
     "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",
     "torn": "worker processes of environments killed at random: no torn step, none counted twice",
-    "scaling": "steps/s over collectors, runtimes and devices, and the bytes that each edge moves",
+    "scaling": "steps/s over collectors, runtimes, devices and learners; sums over them; bytes of each edge",
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
     "learning": "returns of many tasks and seeds against the bar of each task",

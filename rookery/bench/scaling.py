@@ -1,6 +1,7 @@
-"""Throughput over 1…N collectors, on each runtime, and over 1…M devices of the learner; and what each edge moves per step.
+"""Throughput over 1…N collectors, on each runtime, over 1…M devices of the learner and over 1…L learners; what it costs
+to sum a gradient over them; and what each edge moves per step.
 
-rookery bench scaling --collectors 2 --devices 2
+rookery bench scaling --collectors 2 --devices 2 --learners 2
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import tyro
 
-from rookery.bench import process
+from rookery.bench import process, reduction
 from rookery.bench.metrics import read_metrics
 from rookery.bench.pong import steady
 from rookery.bench.record import Record, conditions
@@ -25,21 +26,27 @@ from rookery.bench.statistics import ratio
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 NOTES = [
     "steps/s and trained/s: from the warm-up to the end of the window, from the run's metrics.",
-    "efficiency: steps/s over as many times the steps/s of one collector (or device) of the same kind.",
+    "efficiency: steps/s over as many times the steps/s of one collector (device, learner) of the same kind. Devices and "
+    "learners share the batches of one collector.",
+    f"sum, vector and tree: milliseconds to sum {reduction.MEGABYTES:g} MB over them, as one vector and as {reduction.LEAVES} "
+    "leaves. Learners sum the gradient as one vector, over TCP of one machine here.",
     "B/step: bytes that all edges of the graph move per step, as `rookery show` counts them. On ray they pass through the "
     "object store, on local they are written in place.",
-    "Devices of a CPU are parts of the same cores: their row shows what sharing a batch costs, not what it gains.",
+    "Devices of a CPU are parts of the same cores, and so are learners on one machine: their rows show what sharing a batch "
+    "costs, not what it gains.",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Sampling and training throughput over collectors and devices."""
+    """Sampling and training throughput over collectors, devices and learners."""
 
     collectors: int = 2
     """Measured with 1, 2, 4 … up to this many."""
     devices: int = 1
     """Measured with 1, 2, 4 … up to this many; host devices where there are no others."""
+    learners: int = 1
+    """Measured with 1, 2, 4 … up to this many processes, where it is more than 1."""
     env: str = "CartPole-v1"
     envs_per_collector: int = 32
     seconds: float = 20.0
@@ -71,18 +78,22 @@ def measure(options: Options) -> list[Record]:
         if runtime == "ray" and importlib.util.find_spec("ray") is None:
             print("ray is not installed: its rows are left out", file=sys.stderr)
             continue
-        runs += [_run(options, runtime, collectors=n, devices=1) for n in counts(options.collectors)]
-    runs += [_run(options, "local", collectors=1, devices=n) for n in counts(options.devices) if n > 1]
+        runs += [_run(options, runtime, collectors=n) for n in counts(options.collectors)]
+        if options.learners > 1:
+            runs += [_run(options, runtime, learners=n) for n in counts(options.learners)]
+    runs += [_run(options, "local", devices=n) for n in counts(options.devices) if n > 1]
     return [summarise(options, now, runs)]
 
 
-def _run(options: Options, runtime: str, *, collectors: int, devices: int) -> Run:
+def _run(options: Options, runtime: str, *, collectors: int = 1, devices: int = 1, learners: int | None = None) -> Run:
+    """learners: in processes of their own; None: one with the driver."""
     num_envs, seconds = options.envs_per_collector * collectors, options.seconds + options.start_seconds
     common = ["impala", "--env", options.env, "--collectors", str(collectors), "--num-envs", str(num_envs)]
     common += ["--rollouts-per-batch", "1", "--devices", str(devices), *shlex.split(options.train_options)]
     words = ["train", *common, "--runtime", runtime, "--total-steps", str(10**12), "--seconds", f"{seconds:g}"]
-    words += ["--eval-episodes", "0", "--json"]
-    found: Run = {"runtime": runtime, "collectors": collectors, "devices": devices, "command": " ".join(["rookery", *words])}
+    words += ["--eval-episodes", "0", "--json", *([] if learners is None else ["--learners", str(learners)])]
+    found: Run = {"runtime": runtime, "collectors": collectors, "devices": devices, "learners": learners}
+    found["command"] = " ".join(["rookery", *words])
     before = os.environ.get("XLA_FLAGS")
     if devices > 1:
         os.environ["XLA_FLAGS"] = f"{before or ''} --xla_force_host_platform_device_count={devices}".strip()
@@ -98,36 +109,51 @@ def _run(options: Options, runtime: str, *, collectors: int, devices: int) -> Ru
         return found | {
             "failure": done.failure or shown.failure or "no metrics after the warm-up: ask for more --start-seconds"
         }
-    print(f"{runtime}, {collectors} collectors, {devices} devices: {window.env_steps_per_s:,.0f} steps/s", file=sys.stderr)
-    return found | window._asdict() | {"bytes_per_step": bytes_per_step(shown.answer)}
+    counted = f"{collectors} collectors, {devices} devices, {learners or 'no'} learners of their own"
+    print(f"{runtime}, {counted}: {window.env_steps_per_s:,.0f} steps/s", file=sys.stderr)
+    sums: dict[str, float] = {}
+    if (many := learners or 1) * devices > 1 and runtime == "local":
+        sums = reduction.reduction(processes=many, devices=devices)
+    moved = bytes_per_step(shown.answer, sharing=many if learners else 1)
+    return found | window._asdict() | {"bytes_per_step": moved, "sum": sums}
 
 
-def bytes_per_step(graph: dict[str, Any]) -> dict[str, float]:
-    """What each edge of a shown graph moves per step: rollouts and batches once, parameters to every collector per update."""
+def bytes_per_step(graph: dict[str, Any], sharing: int = 1) -> dict[str, float]:
+    """What each edge of a shown graph moves per step: rollouts and batches once, parameters to every collector per update.
+
+    sharing: processes that sum a gradient as large as the parameters, each sending and receiving all of it."""
     steps = int(graph["facts"]["steps per update"].replace(",", ""))
     per_update = {"parameters": graph["nodes"]["collector"]}
     batch = next(edge["nbytes"] for edge in graph["edges"] if edge["name"] == "batches")
     of = lambda edge: batch if edge["name"] == "rollouts" else edge["nbytes"] * per_update.get(edge["name"], 1)
-    return {edge["name"]: round(of(edge) / steps, 1) for edge in graph["edges"]}
+    moved = {edge["name"]: round(of(edge) / steps, 1) for edge in graph["edges"]}
+    parameters = next(edge["nbytes"] for edge in graph["edges"] if edge["name"] == "parameters")
+    return moved | {"gradients": round((sharing > 1) * sharing * parameters / steps, 1)}
+
+
+def _times(run: Run) -> int:
+    return run["collectors"] * run["devices"] * (run["learners"] or 1)
 
 
 def summarise(options: Options, now: dict[str, Any], runs: list[Run]) -> Record:
     good = [run for run in runs if "failure" not in run]
-    one = {run["runtime"]: run["env_steps_per_s"] for run in good if run["collectors"] == run["devices"] == 1}
+    kind = lambda run: (run["runtime"], run["learners"] is not None)
+    alone_of = {kind(run): run["env_steps_per_s"] for run in good if _times(run) == 1}
     rows = []
     for run in good:
-        times = run["collectors"] * run["devices"]
-        alone = ratio(run["env_steps_per_s"], one.get(run["runtime"]))
+        alone = ratio(run["env_steps_per_s"], alone_of.get(kind(run)))
         rows.append(
-            {name: run[name] for name in ("runtime", "collectors", "devices")}
+            {name: run[name] for name in ("runtime", "collectors", "devices", "learners")}
             | {"steps/s": run["env_steps_per_s"], "trained/s": run["trained_steps_per_s"]}
-            | {"efficiency": None if alone is None else alone / times, "learner_idle": run["learner_idle"]}
+            | {"efficiency": None if alone is None else alone / _times(run), "learner_idle": run["learner_idle"]}
+            | {f"sum, {shape}": run["sum"].get(shape) for shape in ("vector", "tree")}
             | {f"{edge} B/step": nbytes for edge, nbytes in run["bytes_per_step"].items()}
         )
     return Record(
         bench="scaling",
         subject=f"scaling of impala on {options.env}",
-        command=f"rookery bench scaling --collectors {options.collectors} --devices {options.devices} --env {options.env} "
+        command=f"rookery bench scaling --collectors {options.collectors} --devices {options.devices} "
+        f"--learners {options.learners} --env {options.env} "
         f"--envs-per-collector {options.envs_per_collector} --seconds {options.seconds:g}",
         conditions=now,
         settings={"seconds": options.seconds, "envs_per_collector": options.envs_per_collector, "train": options.train_options},
