@@ -7,6 +7,9 @@ A part of a slot is   free -> claimed (a collector writes) -> committed;   a slo
 is taken once by the learner, in the order in which slots became full, and is free again only when the driver releases
 it, after the update that read it is ready (jax on CPU reads the slot's own memory).
 
+Where the learner lives elsewhere, rollouts stay where they were made (`stored`): a part is a Stored, filled with what the
+runtime calls the rollout, and a batch is a list of them. Whoever learns from it fetches and joins them.
+
 From the first claim in a slot until it is taken, at most `slots` other batches are taken: that bounds how old data can
 be. A slot whose writer is slow is overtaken by others until its patience ends; then they wait for it.
 """
@@ -14,7 +17,9 @@ be. A slot whose writer is slow is overtaken by others until its patience ends; 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,29 +28,57 @@ from rookery.trees import tree_map
 from rookery.types import Batch, PyTree, Rollout
 
 
+@dataclass
+class Stored:
+    """A place for a rollout that stays where it was made."""
+
+    value: Any = None  # what the runtime calls it; or the rollout itself
+    fetch: Callable[[Any], Rollout] | None = None  # from that to the rollout; None: it is one
+
+    def rollout(self) -> Rollout:
+        return self.value if self.fetch is None else self.fetch(self.value)
+
+    def empty(self) -> None:
+        self.value = self.fetch = None
+
+
+class StoredBatch(NamedTuple):
+    """A Batch whose rollouts are elsewhere."""
+
+    rollouts: tuple[Stored, ...]  # side by side
+    weight: np.ndarray  # [B]
+    discount: float  # gamma: not multiplied in yet
+
+    @property
+    def width(self) -> int:
+        return len(self.weight)
+
+
 class Part(NamedTuple):
     """Columns of a slot, handed to one collector."""
 
     slot: int
     place: int  # which part of the slot
-    rollout: Rollout  # views into the slot
+    rollout: Any  # a Rollout of views into the slot; or a Stored
 
 
 class Taken(NamedTuple):
     """A full batch, handed to the learner."""
 
     slot: int
-    batch: Batch
+    batch: Any  # a Batch; or a StoredBatch
 
 
 class Queue:
-    def __init__(self, specs: Rollout, *, parts: int, slots: int, discount: float) -> None:
+    def __init__(self, specs: Rollout, *, parts: int, slots: int, discount: float, stored: bool = False) -> None:
         """specs: shapes of one collector's rollout; parts: rollouts per batch; discount: gamma, multiplied in on take."""
-        width = specs.reward.shape[1]
-        self._slots = [arrays.allocate(arrays.widen(specs, parts * width)) for _ in range(slots)]
-        self._views = [
-            [arrays.columns(slot, slice(i * width, (i + 1) * width)) for i in range(parts)] for slot in self._slots
-        ]
+        width, self._stored = specs.reward.shape[1], stored
+        self._views: list[list[Any]] = [[Stored() for _ in range(parts)] for _ in range(slots)]
+        if not stored:
+            self._slots = [arrays.allocate(arrays.widen(specs, parts * width)) for _ in range(slots)]
+            self._views = [
+                [arrays.columns(slot, slice(i * width, (i + 1) * width)) for i in range(parts)] for slot in self._slots
+            ]
         self._free: deque[tuple[int, int]] = deque((slot, part) for slot in range(slots) for part in range(parts))
         self._claimed: set[tuple[int, int]] = set()
         self._committed = [0] * slots
@@ -64,7 +97,7 @@ class Queue:
         slot, index = self._free.popleft()
         self._claimed.add((slot, index))
         if slot not in self._open:  # what is in use now may all be learned from before this slot
-            self._patience[slot] = len(self._slots) - len(self._open) - len(self._learning)
+            self._patience[slot] = len(self._views) - len(self._open) - len(self._learning)
             self._open.append(slot)
         return Part(slot, index, self._views[slot][index])
 
@@ -79,6 +112,8 @@ class Queue:
         """The writer is gone: the columns are the next to be claimed, whatever was written there."""
         self._claimed.remove((part.slot, part.place))
         self._free.appendleft((part.slot, part.place))
+        if self._stored:
+            part.rollout.empty()
 
     def take(self) -> Taken | None:
         """The batch that became full first, unless an older one has been overtaken too often to wait; or None."""
@@ -90,6 +125,8 @@ class Queue:
         self._full.remove(slot)
         self._open.remove(slot)
         self._learning.add(slot)
+        if self._stored:
+            return Taken(slot, StoredBatch(tuple(self._views[slot]), self._weight, self._discount))
         rollout = self._slots[slot]
         rollout.discount[:] *= self._discount  # the slot is rewritten before it is taken again
         return Taken(slot, Batch(rollout, self._weight, self._key))
@@ -101,6 +138,9 @@ class Queue:
         """The update that read this slot is ready: it may be overwritten."""
         self._learning.remove(slot)
         self._committed[slot] = 0
+        if self._stored:
+            for part in self._views[slot]:
+                part.empty()
         self._free.extend((slot, part) for part in range(self._parts))
 
     @property
@@ -119,18 +159,21 @@ class Queue:
         assert not self._claimed and not self._full and not self._learning, "drain the queue before a snapshot"
         free = set(self._free)
         parts = [
-            tree_map(np.copy, view)._asdict()
+            tree_map(np.copy, view.rollout() if self._stored else view)._asdict()
             for slot, views in enumerate(self._views)
             for part, view in enumerate(views)
             if (slot, part) not in free
         ]
-        return {"parts": parts, "patience": min((self._patience[slot] for slot in self._open), default=len(self._slots))}
+        return {"parts": parts, "patience": min((self._patience[slot] for slot in self._open), default=len(self._views))}
 
     def restore(self, snapshot: PyTree) -> None:
         for saved in snapshot["parts"]:
             part = self.claim()
             assert part is not None, "a snapshot never holds a full batch"
-            tree_map(np.copyto, part.rollout._asdict(), saved)
+            if self._stored:
+                part.rollout.value = tree_map(np.copy, Rollout(**saved))
+            else:
+                tree_map(np.copyto, part.rollout._asdict(), saved)
             self.commit(part)
         for slot in self._open:
             self._patience[slot] = min(self._patience[slot], int(snapshot["patience"]))

@@ -24,11 +24,22 @@ CHUNK_ROWS = 64  # at most: what is open is not full yet, one chunk of every env
 
 
 def table_for(
-    needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int, seed: int
+    needs: Needs,
+    specs: Rollout,
+    *,
+    collectors: int,
+    in_flight: int,
+    parts: int,
+    slots: int,
+    prefetch: int,
+    seed: int,
+    stored: bool = False,
 ) -> Queue | Replay:
-    """What stands between collectors and learner. parts, slots: of a queue; the others are those of the topology."""
+    """What stands between collectors and learner. parts, slots: of a queue; the others are those of the topology.
+
+    stored: rollouts stay where they were made, see queue.py; a replay always has them here."""
     if needs.table is None:
-        return Queue(specs, parts=parts, slots=slots, discount=needs.discount)
+        return Queue(specs, parts=parts, slots=slots, discount=needs.discount, stored=stored)
     return Replay(
         specs, needs.table, discount=needs.discount, collectors=collectors, writers=collectors * in_flight,
         slots=1 + prefetch, seed=seed,

@@ -46,11 +46,12 @@ def assemble(cfg: Config) -> Parts:
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
         agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
         check(cfg, agent)
-        if cfg.run.devices > 1:
+        if cfg.run.devices > 1 and cfg.run.learner_processes is None:  # else they are those of other processes
             from rookery.workers.mesh import mesh_of
 
             mesh_of(cfg.run.devices)
-        return Parts(spec, agent, cfg.topology.graph(agent, spec))
+        graph = cfg.topology.graph(agent, spec)
+        return Parts(spec, agent, graph._replace(nodes=graph.nodes | {"learner": cfg.run.learner_processes or 1}))
 
 
 def processes_of(cfg: Config) -> envs.Processes:
@@ -93,18 +94,19 @@ def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
 
 def open_runtime(cfg: Config) -> Runtime:
     """Where the workers of a run will live. Ray is imported here, and only if it was asked for."""
+    many = cfg.run.learner_processes
     if cfg.run.runtime == "local":
         from rookery.runtime.local import LocalRuntime
 
-        return LocalRuntime()
+        return LocalRuntime(apart={"learner": many} if many else {}, prepare=startup.prepare)
     try:
         from rookery.runtime.ray import RayRuntime
     except ModuleNotFoundError as error:
         raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
     return RayRuntime(
         address=cfg.run.address,
-        resources={"collector": cfg.run.collector},
-        counts={"collector": span(cfg.topology.collectors)},
+        resources={"collector": cfg.run.collector} | ({"learner": cfg.run.learner} if many else {}),
+        counts={"collector": span(cfg.topology.collectors)} | ({"learner": (many, many)} if many else {}),
         prepare=startup.prepare,
         versions=fingerprint,
     )

@@ -52,8 +52,11 @@ class RunOptions:
     address: str | None = None
     """Of a Ray cluster to join; else one is started here."""
     devices: int = 1
-    """Of the learner; they share each batch."""
+    """Of the learner, or of each; they share each batch."""
+    learners: int | None = None
+    """Processes that share each batch, and are started again together when one is lost; by default, the run's own."""
     collector: Resources = field(default_factory=Resources)
+    learner: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
     eval_every: int | None = None
@@ -71,10 +74,15 @@ class RunOptions:
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
 
+    @property
+    def learner_processes(self) -> int | None:
+        """None: the learner lives with the driver. Resources that are asked for put it elsewhere."""
+        return 1 if self.learners is None and self.learner != Resources() else self.learners
+
 
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
-    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices")
+    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices", "learners")
     + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length"), 1
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
@@ -214,6 +222,8 @@ def check_values(config: Config) -> None:
         raise ConfigError(f"--env-step-seconds {run.env_step_seconds:g}: it must be more than 0")
     if run.address is not None and run.runtime != "ray":
         raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
+    if run.runtime != "ray" and (run.collector, run.learner) != (Resources(), Resources()):
+        raise ConfigError("--collector.* and --learner.* are resources of Ray actors: they need --runtime ray")
     try:
         span(topology.collectors)
     except ValueError as error:
@@ -242,6 +252,13 @@ def check(config: Config, agent: Agent) -> None:
         raise ConfigError(
             f"{name} may learn from data at most {needs.max_lag} updates old, but {where} lets it become {lag}: "
             f"use {nearest}{also}."
+        )
+    columns = needs.table.batch_size if needs.table is not None else round(config.steps_per_update / needs.rollout_length)
+    learners, devices = config.run.learner_processes or 1, config.run.devices
+    if learners > 1 and columns % (learners * devices):
+        raise ConfigError(
+            f"a batch has {columns} columns ({'samples' if needs.table is not None else 'environments'}), which "
+            f"--learners {learners} of {devices} devices each cannot share evenly: make it a multiple of {learners * devices}"
         )
     if needs.replay and needs.table is None:
         raise ConfigError(f"{name} learns from replayed data, but {where} shows each step once: it needs a replay table.")

@@ -124,7 +124,7 @@ class Trainer:
         self._runtime, options = open_runtime(self.config), self.config.run
         job = Job(
             self.agent, self.spec, pool_factory(self.config), self._runtime, options.seed, options.devices,
-            env_restarts=options.env_restarts,
+            env_restarts=options.env_restarts, learners=options.learner_processes,
         )  # fmt: skip
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None

@@ -50,6 +50,7 @@ class Handle(Protocol):
 
 class Runtime(Protocol):
     name: str
+    stores: bool  # may a rollout stay where it was made (`fill` into a rookery.data.queue.Stored)?
     patience: float | None  # seconds for a call, after which a worker is given up; None: where it cannot be ended
 
     def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle: ...

@@ -25,7 +25,6 @@ import signal
 import tempfile
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -38,6 +37,8 @@ import numpy as np
 import ray
 from ray import exceptions
 
+from rookery.data.queue import Stored
+from rookery.runtime.carried import Carried, carried
 from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.trees import tree_map
@@ -64,25 +65,13 @@ class InsecureCluster(UserWarning):
     """Whoever reaches this cluster can run code in it."""
 
 
-class Carried(Exception):
-    """What a worker raised, in a form that travels whatever its constructor wants: class, args, state and traceback."""
-
-    def unpacked(self, name: str) -> BaseException:
-        kind, args, state, trace = self.args
-        error = kind.__new__(kind)
-        error.args = args
-        error.__dict__.update(state)
-        error.add_note(f"in {name}, a Ray actor:\n{trace}")
-        return error
-
-
 def _carrying(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def carrying(*args: Any) -> Any:
         try:
             return function(*args)
         except Exception as error:
-            raise Carried(type(error), error.args, vars(error), "".join(traceback.format_exception(error))) from None
+            raise carried(error) from None
 
     return carrying
 
@@ -98,13 +87,14 @@ class Host:
     @_carrying
     def make(self, check: Callable[[], None], worker: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[str, int]:
         """-> the machine and the process that it lives in."""
+        os.environ["ROOKERY_HOST"] = ray.util.get_node_ip_address()  # where ranks of a learner find each other
         check()
         self._worker = worker(*args, **kwargs)
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
     @_carrying
     def call(self, method: str, *args: Any) -> Any:
-        return _plain(getattr(self._worker, method)(*_owned(args)))
+        return _plain(getattr(self._worker, method)(*map(_given, args)))
 
     @_carrying
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
@@ -194,6 +184,7 @@ class RayHandle:
 
 class RayRuntime:
     name = "ray"
+    stores = True
     patience: float | None = 120.0
 
     def __init__(
@@ -212,6 +203,7 @@ class RayRuntime:
         self._handles: list[RayHandle] = []
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closed, self._pulse = False, time.monotonic()
+        self.fetched_bytes = 0  # of arrays that came into this process
         self._own: Path | None = None  # the directory of a Ray that this run starts
         self._joined = False
         if not ray.is_initialized():
@@ -238,6 +230,8 @@ class RayRuntime:
         variables = {name: os.environ[name] for name in wanted.variables if name in os.environ}
         if not _started_here:  # else its processes have inherited these; passing them costs an actor 1-4 s at its start
             variables |= {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")} | ({} if wanted.gpus else ONE_THREAD)
+        if wanted.cpus > 1 or wanted.gpus:  # not one thread, as all other actors
+            variables |= {"NPROC": str(max(1, round(wanted.cpus)))} | ({"JAX_PLATFORMS": ""} if wanted.gpus else {})
         actor = _Actor.options(
             num_cpus=wanted.cpus, num_gpus=wanted.gpus, scheduling_strategy="SPREAD",
             runtime_env={"env_vars": variables} if variables else None,
@@ -285,11 +279,12 @@ class RayRuntime:
     # ------------------------------------------------------------------------------------------------- answers
 
     def watch(self, handle: RayHandle, said: Any, rollout: Any = None, out: Any = None) -> Future:
-        """A Future of what the actor says; of a rollout, only when it is written into `out`."""
+        """A Future of what the actor says; of a rollout, only when it is written into `out`: a Stored takes the reference."""
         future: Future = Future()
         future.set_running_or_notify_cancel()
-        last = said if rollout is None else rollout
-        last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, said, out)))
+        stays = isinstance(out, Stored)
+        last = said if rollout is None or stays else rollout
+        last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, rollout if stays else said, out)))
         return future
 
     def _feel(self) -> None:
@@ -318,7 +313,10 @@ class RayRuntime:
             handle, future, raw, said, out = item
             try:
                 value = raw.result()
-                if out is not None:
+                self.fetched_bytes += _nbytes(value)
+                if isinstance(out, Stored):
+                    value = self._stored(handle, value, said, out)
+                elif out is not None:
                     value = self._copied(handle, ray.get(said), value, out)
                 future.set_result(value)
             except BaseException as error:
@@ -331,6 +329,17 @@ class RayRuntime:
             if not handle.dead:  # else it is late: its columns may be somebody else's by now
                 tree_map(np.copyto, out, rollout)
         return collected._replace(rollout=out)
+
+    def _stored(self, handle: RayHandle, collected: Any, rollout: Any, out: Stored) -> Any:
+        with handle.fence:
+            if not handle.dead:
+                out.value, out.fetch = rollout, self._came
+        return collected._replace(rollout=out)
+
+    def _came(self, rollout: Any) -> Any:
+        value = ray.get(rollout)
+        self.fetched_bytes += _nbytes(value)
+        return value
 
     # ---------------------------------------------------------------------------------------------------- cluster
 
@@ -500,7 +509,7 @@ def _translated(error: BaseException, name: str) -> BaseException:
     """What a worker raised, as it raised it; or that it is gone."""
     if isinstance(error, exceptions.RayTaskError):
         if isinstance(error.cause, Carried):
-            return error.cause.unpacked(name)
+            return error.cause.unpacked(f"{name}, a Ray actor")
         if isinstance(error.cause, BaseException):
             error.cause.add_note(f"in {name}, a Ray actor:\n{error}")
             return error.cause
@@ -512,7 +521,27 @@ def _translated(error: BaseException, name: str) -> BaseException:
 
 
 def _reference(value: Any) -> Any:
+    """In a list, too: what is there is given to the worker as views of the store."""
+    if isinstance(value, list) and any(isinstance(item, (Shared, ray.ObjectRef)) for item in value):
+        return [item.ref() if isinstance(item, Shared) else item for item in value]
     return value.ref() if isinstance(value, Shared) else value
+
+
+def _given(value: Any) -> Any:
+    """What a worker is given for an argument; None for what was lost with the machine that it lay on."""
+    if not isinstance(value, list) or not any(isinstance(item, ray.ObjectRef) for item in value):
+        return _owned((value,))[0]
+    found: list[Any] = []
+    for ref in value:
+        try:
+            found.append(ray.get(ref))
+        except LOST:
+            found.append(None)
+    return found
+
+
+def _nbytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree) if isinstance(leaf, np.ndarray))
 
 
 def _owned(args: tuple) -> tuple:

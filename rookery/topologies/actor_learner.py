@@ -67,7 +67,7 @@ class ActorLearner:
             # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
             queue = table_for(
                 job.agent.needs, crew.specs, collectors=span(self.collectors)[1], in_flight=self.in_flight,
-                parts=self.rollouts_per_batch, slots=self.max_lag(), prefetch=self.prefetch, seed=job.seed,
+                parts=self.rollouts_per_batch, slots=self.max_lag(), prefetch=self.prefetch, seed=job.seed, stored=crew.stored,
             )  # fmt: skip
             if snapshot is not None:
                 queue.restore(snapshot["queue"])

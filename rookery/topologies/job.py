@@ -17,6 +17,7 @@ from rookery.envs import Mended
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
 from rookery.runtime.roster import Life, Roster, Terms
+from rookery.topologies.learners import Learners
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
@@ -33,7 +34,8 @@ class Job:
     make_pool: Callable[[int, int], EnvPool]  # (num_envs, groups)
     runtime: Runtime
     seed: int
-    devices: int = 1  # of the learner
+    devices: int = 1  # of the learner; of each, where there are several
+    learners: int | None = None  # processes that share each batch; None: one learner that lives with the driver
     env_restarts: int = 20  # failures of environments that a collector mends within a minute
 
 
@@ -73,7 +75,9 @@ class Progress:
     lag_max: int
     seconds: dict[str, float]  # cumulative per phase: env, inference, transfer (over collectors), learn, learner_idle
     items: dict[str, int]  # per edge, cumulative
-    workers: dict[str, int]  # collectors that work now, and those that were lost with the rollouts they owed since the start
+    workers: dict[str, int]
+    #   collectors that work now, and those that were lost with the rollouts they owed since the start; with `learners`,
+    #   how often they were lost, and the updates that went with them
     snapshot: Callable[[], PyTree] | None
     #   quiesces the workers and returns the whole state; callable until the next next(). None in the middle of a step
     #   that must be finished first: ask the next Progress
@@ -181,17 +185,16 @@ class Crew:
         most, self.specs = collectors[1], rollout_specs(job.agent, job.spec, envs_per_collector)
         shapes = batch_specs(job.agent.needs, self.specs, parts)
         columns = shapes.reward.shape[1]
-        if columns % job.devices:
-            raise ValueError(f"a batch of {columns} columns cannot be shared by --devices {job.devices}: make it a multiple")
+        if problem := uneven(columns, job.learners, job.devices):
+            raise ValueError(problem)
         self._saved: Sequence[PyTree | None] = snapshot["collectors"] if snapshot else [None] * most
         if len(self._saved) != most:
             raise ValueError(f"the checkpoint was made with --collectors {len(self._saved)}, not {most}: use that number")
         self.job, self._most = job, most
         self._make_pool = functools.partial(job.make_pool, envs_per_collector, groups)
-        self.learner: Handle = job.runtime.spawn(
-            Learner, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
-            devices=job.devices, name="learner", role="learner",
-        )  # fmt: skip
+        self.stored = job.learners is not None and job.runtime.stores
+        self._losses = {"learners_lost": 0, "updates_lost": 0}
+        self.learner = self._learner(snapshot["learner"] if snapshot else None)
         self._lives: list[int] = list(map(int, snapshot.get("lives", ()))) if snapshot else []
         patience = job.runtime.patience
         terms = Terms(least=collectors[0], most=most, in_flight=in_flight, call_deadline=patience, start_deadline=patience)
@@ -200,6 +203,18 @@ class Crew:
         self.params, self.version = self.learner.call("published").result()
         self._published = job.runtime.put(self.params)
         self.learner.call("warm_up", shapes)
+
+    def _learner(self, snapshot: PyTree | None) -> Handle:
+        """One that lives here, or many behind the face of one: those who share the work are spawned by Learners itself."""
+        job = self.job
+        if job.learners is None:
+            return job.runtime.spawn(
+                Learner, job.agent, seed=job.seed, snapshot=snapshot, devices=job.devices, name="learner", role="learner"
+            )
+        return job.runtime.spawn(
+            Learners, job.runtime, job.agent, seed=job.seed, count=job.learners, devices=job.devices, snapshot=snapshot,
+            losses=self._losses, name="learners",
+        )  # fmt: skip
 
     def _collector(self, life: Life) -> Handle:
         """A life that a snapshot was taken of goes on; every other starts its own streams."""
@@ -229,7 +244,7 @@ class Crew:
             "collectors": roster.count("working", "leaving"),
             "collectors_lost": roster.lost_workers,
             "rollouts_lost": roster.lost_calls,
-        }
+        } | (self._losses if self.job.learners else {})
 
     def snapshot(self, meters: Meters, queue: Queue | Replay) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
@@ -240,6 +255,15 @@ class Crew:
             "meters": meters.snapshot(),
             "queue": queue.snapshot(),
         }
+
+
+def uneven(columns: int, learners: int | None, devices: int) -> str | None:
+    """Why the columns of a batch cannot be shared out; None: they can."""
+    asked = [("learners", learners or 1), ("devices", devices)]
+    if columns % ((learners or 1) * devices) == 0:
+        return None
+    by = " ".join(f"--{name} {count}" for name, count in asked if count > 1)
+    return f"a batch of {columns} columns cannot be shared by {by}: make it a multiple"
 
 
 def loop_edges(agent: Agent, spec: Spec, *, envs_per_collector: int, parts: int, when_full: str) -> tuple[Edge, ...]:

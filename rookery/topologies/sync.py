@@ -56,7 +56,7 @@ class Sync:
             fleet = crew.collectors
             table = table_for(
                 job.agent.needs, crew.specs, collectors=self.collectors, in_flight=1, parts=self.collectors, slots=1,
-                prefetch=0, seed=job.seed,
+                prefetch=0, seed=job.seed, stored=crew.stored,
             )  # fmt: skip
             if snapshot is not None:
                 table.restore(snapshot["queue"])
