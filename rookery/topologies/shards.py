@@ -57,7 +57,7 @@ def written(part: Part, collected: Any) -> Part:
 
 def open_table(
     runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int,
-    ahead: int, seed: int, stored: bool, shown: Demonstrations | None,
+    ahead: int, seed: int, stored: bool = False, shown: Demonstrations | None = None,
 ) -> AnyTable:  # fmt: skip
     """What stands between collectors and learner, where it lives on this runtime. ahead: batches that are asked of shards
     beside those that the learner holds. With demonstrations (`shown`) the table stays with the learner."""
