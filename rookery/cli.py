@@ -1,7 +1,7 @@
 """The `rookery` command.
 
-rookery train impala --env CartPole-v1
-rookery eval RUN
+    rookery train impala --env CartPole-v1
+    rookery eval RUN
 """
 
 from __future__ import annotations
@@ -228,10 +228,8 @@ def evaluate(args: list[str]) -> int:
         return 0
     low, high = min(report["returns"]), max(report["returns"])
     print(f"{report['run']}  {report['system']} on {report['env']}, {report['env_steps']:,} steps trained")
-    print(
-        f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
-        f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)"
-    )
+    print(f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
+          f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)")
     return 0
 
 
