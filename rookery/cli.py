@@ -1,7 +1,7 @@
 """The `rookery` command.
 
-rookery train impala --env CartPole-v1
-rookery eval RUN
+    rookery train impala --env CartPole-v1
+    rookery eval RUN
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ rookery: distributed reinforcement learning
   rookery train SYSTEM --env ID [options]    train an agent      (rookery train ppo --env CartPole-v1 --help)
   rookery resume RUN [options]               continue a run from its newest checkpoint
   rookery eval RUN [--episodes N]            play the greedy policy of a run or a checkpoint
-  rookery record RUN --out FILE [options]    play it and keep the episodes, as demonstrations
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
   rookery list systems | envs | runs         what there is
   rookery bench NAME [options]               measure           (rookery bench --help)
@@ -52,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(rookery_version())
         sys.exit(0)
     commands: dict[str, Callable[[list[str]], int]] = {
-        "train": train, "resume": resume, "eval": evaluate, "record": record, "show": show, "list": list_things, "bench": bench,
+        "train": train, "resume": resume, "eval": evaluate, "show": show, "list": list_things, "bench": bench,
     }  # fmt: skip
     if args[0] not in commands:
         fail(f"there is no command {args[0]!r}.{nearest(args[0], list(commands))} `rookery --help` lists them.")
@@ -228,56 +227,8 @@ def evaluate(args: list[str]) -> int:
         return 0
     low, high = min(report["returns"]), max(report["returns"])
     print(f"{report['run']}  {report['system']} on {report['env']}, {report['env_steps']:,} steps trained")
-    print(
-        f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
-        f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)"
-    )
-    return 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordOptions:
-    """Plays the greedy policy of a run, or of a checkpoint, and writes the episodes for `--demonstrations FILE`."""
-
-    out: str
-    """The directory that is written."""
-    episodes: int = 10
-    """One in each of so many environments."""
-    best: int | None = None
-    """Keep only so many of them, those with the highest returns."""
-    seed: int = 1
-    """Of the environments."""
-    runs: str = "runs"
-    """The directory that holds the runs."""
-    json: bool = False
-    """One JSON line instead of the text."""
-
-
-def record(args: list[str]) -> int:
-    if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
-        fail("which run? rookery record RUN --out FILE [options]: a run's name or path, or the path of a checkpoint")
-    import tyro
-
-    from rookery.run.config import ConfigError
-
-    run = "" if args[0].startswith("-") else args[0]
-    options = tyro.cli(RecordOptions, args=args[1:] if run else args, prog=f"rookery record {run or 'RUN'}")
-    if options.episodes < 1 or (options.best is not None and not 1 <= options.best <= options.episodes):
-        raise ConfigError(
-            f"--episodes {options.episodes} --best {options.best}: keep at least 1, and at most as many as there are"
-        )
-    from rookery.run.demonstrations import record as record_run
-
-    report = record_run(
-        run, episodes=options.episodes, out=options.out, best=options.best, seed=options.seed, root=options.runs
-    )
-    if options.json:
-        print(json.dumps(report))
-        return 0
-    low, high = min(report["returns"]), max(report["returns"])
-    print(f"{report['out']}  {report['episodes']} episodes of {report['env']}, {report['steps']:,} steps, by {report['run']}")
-    print(f"return_mean {report['return_mean']:.3g} (from {low:.3g} to {high:.3g})")
-    print(f"learn from them: rookery train r2d3 --env {report['env']} --demonstrations {report['out']}")
+    print(f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
+          f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)")
     return 0
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery import envs
-from rookery.data.demonstrations import Demonstrations, check_spaces, gather
 from rookery.envs.cores import usable_cores
-from rookery.run import checkpoint, demonstrations, startup
+from rookery.run import checkpoint, startup
 from rookery.run.config import Config, ConfigError, check, check_values
 from rookery.run.directory import Run
 from rookery.run.versions import fingerprint
@@ -55,26 +54,6 @@ def assemble(cfg: Config) -> Parts:
         return Parts(spec, agent, graph._replace(nodes=graph.nodes | {"learner": cfg.run.learner_processes or 1}))
 
 
-def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:
-    """The demonstrations that a config names, checked against the spaces; ConfigError where it needs some and has none."""
-    path, ratio = (getattr(cfg.algorithm, name, None) for name in ("demonstrations", "demo_ratio"))
-    if not path and not ratio:
-        return None
-    make = f"rookery record RUN --episodes 10 --out {path or 'FILE'}"
-    if not path:
-        raise ConfigError(
-            f"{cfg.system} with --demo-ratio {ratio:g} needs --demonstrations FILE: `{make}` plays a trained run on "
-            f"{cfg.env_name} and writes them, rookery.demonstrations.write does it from Python"
-        )
-    if not ratio:
-        raise ConfigError(f"--demonstrations {path} would not be learned from: give --demo-ratio too, or use the system r2d3")
-    if not Path(path).exists():
-        raise ConfigError(f"--demonstrations {path}: there is nothing of that name; `{make}` makes them")
-    found = demonstrations.read(path)
-    check_spaces(found, spec)
-    return gather(found.episodes, spec)
-
-
 def processes_of(cfg: Config) -> envs.Processes:
     return "auto" if cfg.run.env_processes is None else cfg.run.env_processes
 
@@ -110,8 +89,6 @@ class PoolFactory:
 
 def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
     workers = max((most for _, most in cfg.topology.roles().values()), default=1) if share is None else share
-    if cfg.run.runtime == "local" and getattr(cfg.topology, "inference", "local") == "central":
-        workers = 1  # all environments are in one pool
     return PoolFactory(cfg.env, cfg.env_options, processes_of(cfg), cfg.run.env_step_seconds, workers)
 
 
@@ -126,16 +103,10 @@ def open_runtime(cfg: Config) -> Runtime:
         from rookery.runtime.ray import RayRuntime
     except ModuleNotFoundError as error:
         raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
-    counts = dict(cfg.topology.roles())
-    resources = dict.fromkeys(counts, cfg.run.collector)
-    if "collector" in counts and (replay := getattr(cfg.algorithm, "replay", None)) is not None:
-        resources["shard"], counts["shard"] = cfg.run.shard, (replay.shards, replay.shards)
-    if many:
-        resources["learner"], counts["learner"] = cfg.run.learner, (many, many)
     return RayRuntime(
         address=cfg.run.address,
-        resources=resources,
-        counts=counts,
+        resources=dict.fromkeys(cfg.topology.roles(), cfg.run.collector) | ({"learner": cfg.run.learner} if many else {}),
+        counts=cfg.topology.roles() | ({"learner": (many, many)} if many else {}),
         prepare=startup.prepare,
         versions=functools.partial(fingerprint, cfg),
     )

@@ -56,7 +56,6 @@ class RunOptions:
     """Processes that share each batch, and are started again together when one is lost; by default, the run's own."""
     collector: Resources = field(default_factory=Resources)
     learner: Resources = field(default_factory=Resources)
-    shard: Resources = field(default_factory=Resources)
     eval_episodes: int = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
     eval_every: int | None = None
@@ -83,12 +82,10 @@ class RunOptions:
 AT_LEAST = dict.fromkeys(
     ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
     + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices", "learners")
-    + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length")
-    + ("num_seeds", "updates_per_call", "workers", "peers", "shards", "pull_every"), 1
+    + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length"), 1
 ) | {
     "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
-    "value_cost": 0, "inference_batch": 0, "inference_wait_ms": 0, "inference_lag": 0, "max_staleness": 0,
-    "outlier_deviations": 0, "population": 2, "max_episode_steps": 1, "best": 1, "weight_decay": 0,
+    "value_cost": 0,
 }  # fmt: skip
 
 
@@ -220,20 +217,12 @@ def check_values(config: Config) -> None:
         raise ConfigError(f"--env-step-seconds {run.env_step_seconds:g}: it must be more than 0")
     if run.address is not None and run.runtime != "ray":
         raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
-    if run.runtime != "ray" and {run.collector, run.learner, run.shard} != {Resources()}:
-        raise ConfigError("--collector.*, --learner.* and --shard.* are resources of Ray actors: they need --runtime ray")
+    if run.runtime != "ray" and (run.collector, run.learner) != (Resources(), Resources()):
+        raise ConfigError("--collector.* and --learner.* are resources of Ray actors: they need --runtime ray")
     try:
-        most = topology.roles().get("collector", (1, 1))[1]
+        topology.roles()
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    shards = getattr(getattr(algorithm, "replay", None), "shards", 1)
-    if shards > 1 and run.runtime != "ray":
-        raise ConfigError(f"--replay.shards {shards} are Ray actors: it needs --runtime ray; on local the table is one object")
-    if shards > most:
-        raise ConfigError(
-            f"--replay.shards {shards}: each collector writes to one shard, so that its sequences stay whole, and there are "
-            f"{most} collectors: use --collectors {shards}, or --replay.shards {most}"
-        )
     if run.seconds is not None and run.seconds <= 0:
         raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):

@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +59,6 @@ class Row:
     report: dict[str, float] = field(default_factory=dict)  # of the last update, by the algorithm's own names
     eta_seconds: float | None = None
     starting: bool = False  # no update is done yet: there are no rates
-    waiting: str | None = None  # why nothing was learned, or collected, since the last row
 
 
 class Display(Protocol):
@@ -150,8 +148,7 @@ def plain_line(row: Row) -> str:
             **{name: f"{value:.4g}" for name, value in row.report.items()},
         }  # fmt: skip
     texts = {key: f"{value:.2f}" if isinstance(value, float) else value for key, value in pairs.items()}
-    line = " ".join(f"{key} {value}" for key, value in texts.items() if value is not None)
-    return f"{line} {row.waiting}" if row.waiting else line
+    return " ".join(f"{key} {value}" for key, value in texts.items() if value is not None)
 
 
 # --------------------------------------------------------------------------------------------------------- live
@@ -224,7 +221,6 @@ def draw(header: Header, row: Row, history: Sequence[float], console: Console) -
         _progress(row, inner, ascii_only),
         *_wrap(_return_cells(row, history, ascii_only), "return", inner),
         *_wrap(_speed_cells(row), "speed", inner),
-        *_stall_lines(row, inner),
         *_time_lines(row, inner, letters=letters, ascii_only=ascii_only),
         *_report_lines(row, inner),
     ]
@@ -274,19 +270,13 @@ def _report_lines(row: Row, width: int) -> list[Text]:
 
 def _speed_cells(row: Row) -> list[Text]:
     if row.starting:
-        return [] if row.waiting else [Text("starting: the programs are compiled before the first update", style="dim")]
+        return [Text("starting: the programs are compiled before the first update", style="dim")]
     return [
         Text.assemble((f"{row.env_steps_per_s:,.0f}", "bold"), (" steps/s", "dim")),
         Text.assemble((f"{row.updates_per_s:,.1f}", "bold"), (" updates/s", "dim")),
         Text.assemble(("policy lag ", "dim"), f"{row.policy_lag_mean:.1f}"),
         Text.assemble(("learner idle ", "dim"), (f"{row.learner_idle:.0%}", "red" if row.learner_idle > 0.5 else "")),
     ]
-
-
-def _stall_lines(row: Row, width: int) -> list[Text]:
-    """A table that holds somebody back says whom and what for, folded to the width."""
-    folded = textwrap.wrap((row.waiting or "").removeprefix("waiting: "), width - 8)
-    return [Text.assemble((f"{'' if i else 'waiting':8}", "dim"), (line, "yellow")) for i, line in enumerate(folded)]
 
 
 def _time_lines(row: Row, width: int, *, letters: bool, ascii_only: bool) -> list[Text]:

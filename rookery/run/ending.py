@@ -55,23 +55,17 @@ def outcome(trainer: Any, result: Any) -> Outcome:
         bottleneck=bottleneck(
             whole, cores=startup.available_cores(), num_envs=topology.num_envs, overlaps=topology.overlaps,
             collectors=max((most for _, most in topology.roles().values()), default=1), groups=getattr(topology, "groups", 1),
-            waiting=trainer.progress.waiting,
         ),
         **{name: m[name] for name in names},
     )  # fmt: skip
 
 
-def bottleneck(
-    row: Row, *, cores: int, collectors: int, num_envs: int, groups: int = 1, overlaps: bool, waiting: str | None = None
-) -> str:
+def bottleneck(row: Row, *, cores: int, collectors: int, num_envs: int, groups: int = 1, overlaps: bool) -> str:
     """One sentence that names what held the run back, with its figure, and one that says what to change.
 
     overlaps: collectors work while the learner learns. Then `row.phases` are shares of all workers' time, and a learner
     that is idle waits for the collectors; where they take turns, shares are of the clock's time and idle means nothing.
-    waiting: what the table said in the end of whom it held back.
     """
-    if row.starting and waiting:
-        return f"Nothing was learned. {waiting[0].upper()}{waiting[1:]}. Train for longer, or lower --replay.min-size."
     start = _start_share(row)
     if start > 0.5 and row.seconds < SHORT_SECONDS:
         return (
@@ -86,8 +80,7 @@ def bottleneck(
     largest = max(shares, key=shares.__getitem__)
     if shares[largest] < DOMINANT:
         if overlaps:
-            why = f" In the end it was {waiting}." if waiting and "before the next sample" in waiting else ""
-            return f"The learner waited for data {row.learner_idle:.0%} of the time.{why} {_more(cores, collectors, num_envs)}"
+            return f"The learner waited for data {row.learner_idle:.0%} of the time. {_more(cores, collectors, num_envs)}"
         parts = ", ".join(f"{name} {share:.0%}" for name, share in sorted(row.phases.items(), key=lambda item: -item[1])[:3])
         return f"Nothing stands out: the time went to {parts or 'nothing that was measured'}. More cores would help most."
     if largest == "learn":

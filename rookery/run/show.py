@@ -21,7 +21,7 @@ def describe(cfg: Config) -> tuple[dict[str, Any], str]:
         "edges": [edge._asdict() for edge in graph.edges],
         "facts": graph.facts,
     }
-    figure = inspect.getdoc(sys.modules[figure_of(cfg.topology)]) or ""
+    figure = inspect.getdoc(sys.modules[type(cfg.topology).__module__]) or ""
     entry = systems.SYSTEMS.get(cfg.system)
     head = f"{cfg.system} = {type(cfg.algorithm).__name__} × {type(cfg.topology).__name__}"
     lines = [f"{head}, on {cfg.env_name}" + (f" ({entry.paper})" if entry else ""), "", figure, ""]
@@ -36,19 +36,12 @@ def describe(cfg: Config) -> tuple[dict[str, Any], str]:
     return values, "\n".join(lines)
 
 
-def figure_of(topology: Any) -> str:
-    """The module whose docstring is the figure."""
-    central = getattr(topology, "inference", "local") == "central"
-    return "rookery.topologies.central" if central else type(topology).__module__
-
-
 def letters(cfg: Config) -> list[str]:
     """What the letters of the figure stand for here."""
     topology = cfg.topology
     meanings = {
         "T": (cfg.algorithm, "rollout_length"), "B": (topology, "num_envs"), "C": (topology, "collectors"),
         "K": (topology, "in_flight"), "W": (topology, "workers"), "S": (topology, "shards"), "N": (topology, "peers"),
-        "G": (topology if getattr(topology, "inference", "") == "central" else None, "groups"),
     }  # fmt: skip
     return [f"{letter} = {getattr(part, name)}" for letter, (part, name) in meanings.items() if hasattr(part, name)]
 

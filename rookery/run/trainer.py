@@ -18,7 +18,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params, shown_to
+from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.ending import run_argument
@@ -74,7 +74,6 @@ class Trainer:
 
         self.config = cfg
         self.spec, self.agent, self.graph = assemble(cfg)
-        self.shown = shown_to(cfg, self.spec)  # demonstrations
         require_tensorboard(wanted=cfg.run.tensorboard)
         self._began = time.perf_counter() if began is None else began
         self.resumed_at = 0.0  # seconds that a checkpoint brought along
@@ -95,7 +94,6 @@ class Trainer:
         self._written_result = False
         self.last_checkpoint: Path | None = None  # the last one written
         self._logged = self._saved_at = self._evaluated_at = 0.0
-        self._done = (0, 0)  # steps and updates at the last row
 
     # ----------------------------------------------------------------------------------------------- driving
 
@@ -128,7 +126,7 @@ class Trainer:
         job = Job(
             self.agent, self.spec, pool_factory(self.config), self._runtime, options.seed, options.devices,
             env_restarts=options.env_restarts, env=self.config.env, env_options=self.config.env_options,
-            learners=options.learner_processes, shown=self.shown,
+            learners=options.learner_processes,
         )  # fmt: skip
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
@@ -184,7 +182,6 @@ class Trainer:
         run, updates = self._open_run(), self.progress.updates
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
         meta["seconds"] = tree["trainer"]["seconds"]
-        meta["demonstrations"] = self.shown.digest if self.shown else None
         self.last_checkpoint = checkpoint.path_of(run.checkpoints, updates)
         checkpoint.save(self.last_checkpoint, tree, meta=meta)
         checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
@@ -208,11 +205,6 @@ class Trainer:
         for what, mine in (("system", self.config.system), ("env", self.config.env_name)):
             if meta.get(what) != mine:
                 raise config.ConfigError(f"{directory} is of the {what} {meta.get(what)!r}, not of {mine!r}")
-        if self.shown and meta.get("demonstrations") not in (None, self.shown.digest):
-            raise config.ConfigError(
-                f"{directory} was trained with other demonstrations than {self.config.algorithm.demonstrations} holds now: "
-                "give the file of then, or train a new run"
-            )
         self._snapshot = tree["topology"]
         self.returns.restore(tree["trainer"]["returns"])
         updates = int(self._snapshot["meters"]["updates"])
@@ -268,7 +260,6 @@ class Trainer:
         progress, meter = self.progress, self.meter
         total = self.config.run.total_steps
         rate = meter.recent.env_steps_per_s
-        stalled = progress.env_steps == self._done[0] or progress.updates == self._done[1]
         return Row(
             seconds=self.seconds,
             env_steps=progress.env_steps,
@@ -286,15 +277,12 @@ class Trainer:
             report=progress.report,
             eta_seconds=max(0, total - progress.env_steps) / rate if rate else None,
             starting=meter.started_at is None,
-            waiting=progress.waiting if stalled else None,
         )
 
     def _log(self, now: float) -> None:
         self._logged = now
         row = self.row()
-        self._done = (row.env_steps, row.updates)
-        left_out = ("phases", "report", "starting", "waiting")
-        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in left_out}
+        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in ("phases", "report", "starting")}
         values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
         values |= {"rss_mb": resident_mb(), "env_failures": self.progress.env_failures} | self.progress.workers
         self._open_run().write_metrics(values)
