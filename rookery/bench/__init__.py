@@ -14,7 +14,6 @@ import sys
 
 BENCHES = {
     "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
-    "dqn": "CartPole-v1 DQN: steps/s at stable-baselines3's update ratio, beside it, and time to a return of 475",
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
     "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",
@@ -24,9 +23,7 @@ BENCHES = {
     "runtimes": "the same run on local and on ray: returns, steps/s, and the rate of large rollouts",
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
-    "central": "central beside local inference: steps/s at the same batch, and where the time goes",
     "learning": "returns of many tasks and seeds against the bar of each task",
-    "anakin": "PPO and CartPole compiled into one program: steps/s beside rejax, and with many environments",
     "report": "the newest records of benchmarks/ as Markdown tables",
 }
 USAGE = (

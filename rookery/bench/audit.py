@@ -120,9 +120,6 @@ class Audited:
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]:
         return self.runtime.wait(futures, timeout)
 
-    def apart(self, role: str) -> bool:
-        return self.runtime.apart(role)
-
     def room(self, role: str, live: int) -> int:
         return self.runtime.room(role, live)
 
@@ -136,7 +133,6 @@ class _Booked:
     def __init__(self, handle: Handle, ledger: Ledger) -> None:
         self._handle, self._ledger = handle, ledger
         self.name, self.ready, self.fill, self.now, self.kill = handle.name, handle.ready, handle.fill, handle.now, handle.kill
-        self.keep = handle.keep
 
     def call(self, method: str, *args: Any) -> Future:
         if method == "learn":
@@ -150,7 +146,6 @@ class _Timed:
     def __init__(self, handle: Handle, life: Life) -> None:
         self._handle, self._life = handle, life
         self.name, self.ready, self.call, self.now, self.kill = handle.name, handle.ready, handle.call, handle.now, handle.kill
-        self.keep = handle.keep
         handle.ready.add_done_callback(lambda future: self._note("made", future))
 
     def fill(self, method: str, out: Any) -> Future:

@@ -1,6 +1,6 @@
 """CartPole-v1 with PPO: steps per second of a whole run, and seconds from typing the command to a return of 475.
 
-rookery bench cartpole --peers DIR --sb3-python PATH --rejax-python PATH
+    rookery bench cartpole --peers DIR --sb3-python PATH --rejax-python PATH
 """
 
 from __future__ import annotations

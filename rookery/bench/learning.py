@@ -1,6 +1,6 @@
 """Do the systems learn? Every task is a command that anyone can repeat, and a bar.
 
-rookery bench learning --task cartpole-ppo cartpole-impala --seeds 3 --jobs 2
+    rookery bench learning --task cartpole-ppo cartpole-impala --seeds 3 --jobs 2
 """
 
 from __future__ import annotations

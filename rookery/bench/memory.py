@@ -1,6 +1,6 @@
 """Does a long run grow, and does it leave anything behind?
 
-rookery bench memory --minutes 10
+    rookery bench memory --minutes 10
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ALE Pong with an asynchronous actor-learner: steady steps/s, beside RLlib's IMPALA and Sample Factory's APPO.
 
-rookery bench pong --peers DIR --rllib-python PATH --sf-python PATH
+    rookery bench pong --peers DIR --rllib-python PATH --sf-python PATH
 """
 
 from __future__ import annotations

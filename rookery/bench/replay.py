@@ -1,9 +1,6 @@
-"""How fast are tables? Items per second in and out: in this process, through Ray actors, and over gigabytes.
+"""How fast are tables? Items per second in and out, in this process.
 
     rookery bench replay --item-bytes 28224 --selector prioritized
-    rookery bench replay --item-bytes 200 --runtime ray
-    rookery bench replay --item-bytes 28224 --gigabytes 10
-    rookery bench replay --peers DIR --peer-python PYTHON       cpprb and torchrl in the same run
 
 An item is one step of so many bytes. Inserts are rollouts, as collectors write them; samples are batches that are copied out
 of the store, with importance weights and a bulk update of their priorities where the selector is prioritized. The table is
@@ -12,14 +9,10 @@ full before anything is measured.
 
 from __future__ import annotations
 
-import json
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +20,7 @@ import tyro
 
 from rookery.bench.record import Record, Verdict, conditions
 from rookery.bench.statistics import median
-from rookery.data import limiter, memory
+from rookery.data import limiter
 from rookery.data.arrays import aligned_zeros
 from rookery.data.chunks import INCARNATIONS, Store
 from rookery.data.table import Table, importance_weights
@@ -59,17 +52,6 @@ class Options:
     """Items; by default a million, or what fits into 1.4 GB."""
     num_envs: int = 16
     rollout_length: int = 32
-    runtime: Literal["local", "ray"] = "local"
-    shards: int = 1
-    """Actors that hold the table (ray)."""
-    in_flight: int = 4
-    """Calls under way at each actor (ray)."""
-    gigabytes: float | None = None
-    """Fill a table of this size and write it over once more: rates and memory at each tenth of the way."""
-    peers: str | None = None
-    """Directory of the peers' drivers (inproc_replay.py)."""
-    peer_python: str | None = None
-    """Interpreter that has cpprb and torchrl: they are measured in the same run, 200 or 28224 bytes."""
     seconds: float = 3.0
     """For inserts and for samples, over all rounds."""
     rounds: int = 3
@@ -79,8 +61,6 @@ class Options:
 
     @property
     def size(self) -> int:
-        if self.gigabytes is not None:
-            return int(self.gigabytes * 1e9 / self.item_bytes)
         return self.capacity or min(1_000_000, 1_411_200_000 // self.item_bytes)
 
 
@@ -89,14 +69,7 @@ def parse(args: list[str]) -> Options:
 
 
 def measure(options: Options) -> list[Record]:
-    now = conditions()
-    if options.gigabytes is not None:
-        return [sustained(options, now)]
-    if options.runtime == "ray":
-        from rookery.bench.replay_ray import measure_rates
-
-        return [summarise_ray(options, now, measure_rates(options))]
-    subject = Subject(options)
+    now, subject = conditions(), _Subject(options)
     while len(subject.table) < options.size:
         subject.insert()
     rates: dict[str, list[float]] = {"inserts_per_s": [], "samples_per_s": [], "memcpy_per_s": []}
@@ -107,11 +80,10 @@ def measure(options: Options) -> list[Record]:
         rates["memcpy_per_s"].append(timed(subject.copy, share / 3))
         said = ", ".join(f"{values[-1]:,.0f} {name}" for name, values in rates.items())
         print(f"round {number}: {said}", file=sys.stderr, flush=True)
-    del subject
-    return [summarise(options, now, rates), *peer_records(options, now)]
+    return [summarise(options, now, rates)]
 
 
-class Subject:
+class _Subject:
     """A table, and what is put into it and taken out of it."""
 
     def __init__(self, options: Options) -> None:
@@ -130,29 +102,24 @@ class Subject:
         self._source = np.ones((max(2, (1 << 28) // self._out.nbytes), *self._out.shape), np.uint8)
         self._next = 0
 
-    def insert(self, rollout: Any = None) -> int:
-        rollout = rollout or self._rollout
-        T, B = rollout["item"].shape[:2]
+    def insert(self) -> int:
+        T, B = self._rollout["item"].shape[:2]
         store, lanes = self.store, self.store.lanes_of(self._streams)
         while store.shortage(lanes, self._streams, self._step, T):
             if not store.sweep():
                 self.table.evict(T * B)
-        appended = store.append(self._streams, self._step, rollout, {})
+        appended = store.append(self._streams, self._step, self._rollout, {})
         self._step += T
         self.table.insert(appended.rows.reshape(-1))
         return T * B
 
-    def batch(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Items, keys and, where priorities are used, weights."""
+    def sample(self) -> int:
         sample = self.table.sample(self._batch)
         assert sample is not None
         self.store.columns["item"].take(sample.rows, axis=0, out=self._out, mode="clip")
-        return self._out, sample.keys, importance_weights(sample, 0.4) if self._update else None
-
-    def sample(self) -> int:
-        _, keys, _ = self.batch()
         if self._update:
-            self.table.update(keys, self._priorities)
+            importance_weights(sample, 0.4)
+            self.table.update(sample.keys, self._priorities)
         return self._batch
 
     def copy(self) -> int:
@@ -207,135 +174,3 @@ def summarise(options: Options, now: dict[str, Any], rates: dict[str, list[float
         notes=NOTES,
         runs=[{"round": i} | {name: values[i] for name, values in rates.items()} for i in range(options.rounds)],
     )
-
-
-# ------------------------------------------------------------------------------------------------- through actors
-
-REVERB = {200: 52_900, 28_224: 23_400}  # samples/s of dm-reverb 0.14 on localhost with its batched dataset, uniform
-
-
-def summarise_ray(options: Options, now: dict[str, Any], rates: dict[str, list[float]]) -> Record:
-    middle = {name: median(values) or 0.0 for name, values in rates.items()}
-    row: dict[str, Any] = {
-        "item_bytes": options.item_bytes,
-        "selector": options.selector,
-        "runtime": "ray",
-        "shards": options.shards,
-        "capacity": options.size,
-        "batch_size": options.batch_size,
-        **middle,
-        "sampled_GB_per_s": middle["samples_per_s"] * options.item_bytes / 1e9,
-        "share_of_store_samples": middle["samples_per_s"] / middle["store_samples_per_s"],
-        "share_of_store_inserts": middle["inserts_per_s"] / middle["store_inserts_per_s"],
-    }
-    verdicts = []
-    if (bar := REVERB.get(options.item_bytes)) is not None and options.batch_size == 256:
-        what = "samples/s through an actor, against 2 x Reverb's"
-        verdicts.append(Verdict.of(what, middle["samples_per_s"], at_least=2 * bar))
-    return Record(
-        bench="replay",
-        subject=f"replay of {options.item_bytes} B items, {options.selector}, in {options.shards} Ray actor(s)",
-        command=f"rookery bench replay --item-bytes {options.item_bytes} --selector {options.selector} --runtime ray --shards "
-        f"{options.shards} --batch-size {options.batch_size} --seconds {options.seconds:g} --rounds {options.rounds}",
-        conditions=now,
-        settings={"num_envs": options.num_envs, "rollout_length": options.rollout_length, "in_flight": options.in_flight},
-        rows=[row],
-        verdicts=verdicts,
-        notes=[
-            "Inserts: rollouts of another actor, handed on by reference. Samples: one batch per call, in this process as views "
-            "of the object store; priorities go back with the next call. store_*: the same calls and bytes without a table."
-        ],
-        runs=[{"round": i} | {name: values[i] for name, values in rates.items()} for i in range(options.rounds)],
-    )
-
-
-# ------------------------------------------------------------------------------------------------- over gigabytes
-
-
-def sustained(options: Options, now: dict[str, Any]) -> Record:
-    """A table is filled and then written over once more; rates and memory at each tenth of both."""
-    subject, rows = Subject(options), []
-    memory.check_fits(subject.store.nbytes, what="the table", remedy="fewer --gigabytes")
-    for tenth in range(1, 21):
-        inserted, begin = 0, time.perf_counter()
-        while inserted < options.size // 10:
-            inserted += subject.insert()
-        inserts = inserted / (time.perf_counter() - begin)
-        row = {
-            "inserted": tenth / 10,
-            "items": len(subject.table),
-            "inserts_per_s": inserts,
-            "samples_per_s": timed(subject.sample, options.seconds / 20),
-            "rss_GB": _resident_bytes() / 1e9,
-        }
-        rows.append(row)
-        print(", ".join(f"{name} {value:,.2f}" for name, value in row.items()), file=sys.stderr, flush=True)
-    full = rows[10:]
-    growth = full[-1]["rss_GB"] / full[0]["rss_GB"]
-    slowest = min(row["samples_per_s"] for row in full) / (median([row["samples_per_s"] for row in full]) or 1.0)
-    return Record(
-        bench="replay",
-        subject=f"{options.gigabytes:g} GB of {options.item_bytes} B items, {options.selector}",
-        command=f"rookery bench replay --item-bytes {options.item_bytes} --selector {options.selector} --gigabytes "
-        f"{options.gigabytes:g} --seconds {options.seconds:g}",
-        conditions=now,
-        settings={"num_envs": options.num_envs, "rollout_length": options.rollout_length, "batch_size": options.batch_size},
-        rows=rows,
-        verdicts=[
-            Verdict.of("memory once full, last over first", growth, at_most=1.02),
-            Verdict.of("samples/s once full, slowest over median", slowest, at_least=0.7),
-        ],
-        notes=["inserted: tables' worth of items so far; from 1 on the table is full and the oldest go."],
-        runs=[],
-    )
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-
-
-# ---------------------------------------------------------------------------------------------------------- peers
-
-
-def peer_records(options: Options, now: dict[str, Any]) -> list[Record]:
-    """cpprb and torchrl, driven by the peers' own driver: single inserts and batches of 256, as their users write them."""
-    item = {200: "small", 28_224: "frame"}.get(options.item_bytes)
-    if options.peer_python is None or item is None or options.selector not in ("uniform", "prioritized"):
-        return []
-    rows, failures = [], []
-    for lib in ("cpprb", "torchrl"):
-        words = ("inproc_replay.py", "replay", "--lib", lib, "--item", item, "--sampler", options.selector)
-        words += ("--secs", f"{options.seconds:g}")
-        command = [str(Path(options.peer_python).absolute()), *words]
-        done = subprocess.run(command, cwd=options.peers, capture_output=True, text=True, timeout=600)
-        try:
-            answer = json.loads(done.stdout.strip().splitlines()[-1])
-        except (ValueError, IndexError):
-            failures.append(f"{lib}: {done.stderr.strip().splitlines()[-1:]}")
-            continue
-        rows.append(
-            {
-                "peer": lib,
-                "version": answer["version"],
-                "item_bytes": options.item_bytes,
-                "selector": options.selector,
-                "inserts_per_s": answer["insert_per_s"],
-                "chunk_inserts_per_s": answer["chunk_insert_per_s"],
-                "samples_per_s": answer["sample_per_s"],
-            }
-        )
-    return [
-        Record(
-            bench="replay",
-            subject=f"peers: replay of {options.item_bytes} B items, {options.selector}",
-            command=f"python inproc_replay.py replay --item {item} --sampler {options.selector}",
-            conditions=now,
-            settings={},
-            rows=rows,
-            verdicts=[],
-            notes=["inserts: one item per call; chunk: 1,000 per call."],
-            runs=[],
-            failures=failures,
-        )
-    ]

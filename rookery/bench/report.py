@@ -1,7 +1,7 @@
 """The newest records as Markdown: the figures of the README and of benchmarks/README.md are made here, never typed.
 
-rookery bench report
-rookery bench report --bench pong --write README.md     between <!-- bench:pong --> and <!-- /bench:pong -->
+    rookery bench report
+    rookery bench report --bench pong --write README.md     between <!-- bench:pong --> and <!-- /bench:pong -->
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rookery.bench.record import Record
 
 HEADS = {
     "cartpole": "CartPole", "pong": "Pong", "roofline": "Roofline", "envs": "Environments", "torn": "Killed workers",
-    "memory": "Memory", "learning": "Learning", "anakin": "Anakin",
+    "memory": "Memory", "learning": "Learning",
 }  # fmt: skip
 
 

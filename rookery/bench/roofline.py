@@ -86,12 +86,6 @@ def parse(args: list[str]) -> Options:
         tyro.cli(Bench, args=["--help"], prog="rookery bench roofline SYSTEM --env ID")
     bench, rest = tyro.cli(Bench, args=args, prog="rookery bench roofline", return_unknown_args=True)
     config, flags = cli.parse_system("bench roofline", rest)
-    if hasattr(config.algorithm, "replay"):
-        cli.fail(
-            f"{config.system} learns from a replay: a frame is learned from as often as its ratio says, and the table is a "
-            "part of its own, so the limit of these three parts is not that of the whole. `rookery bench replay` measures "
-            "the table, `rookery bench dqn` a whole system"
-        )
     words = " ".join(word for word in rest if word != "--json")
     return Options(bench.seconds, bench.rounds, bench.out, flags["json"], config, words)
 
