@@ -12,14 +12,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rookery.run import demonstrations as demonstrations
     from rookery.run.api import load as load
     from rookery.run.api import train as train
     from rookery.run.trainer import Result as Result
     from rookery.run.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Trainer", "demonstrations", "load", "train"]
+__all__ = ["Result", "Trainer", "load", "train"]
 
 _LAZY = {
     "train": "rookery.run.api",
@@ -30,8 +29,6 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "demonstrations":
-        return importlib.import_module("rookery.run.demonstrations")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'rookery' has no attribute {name!r}")

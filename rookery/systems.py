@@ -61,8 +61,6 @@ SYSTEMS: dict[str, System] = {
         ),
         System("r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "recurrent Q-learning from sequences",
                "Kapturowski et al. 2019", {"num_envs": 16}),
-        System("r2d3", "r2d2:R2D2", "actor_learner:ActorLearner", "R2D2 with demonstrations", "Paine et al. 2019",
-               {"num_envs": 16, "demo_ratio": 1 / 256}),
         System(
             "rainbow", "dqn:DQN", "sync:Sync", "DQN with all that was added to it", "Hessel et al. 2018",
             {
@@ -70,31 +68,6 @@ SYSTEMS: dict[str, System] = {
                 "learning_rate": 6.25e-5, "target_period": 2_000, "replay": {"selector": "prioritized", "exponent": 0.5},
             },
         ),
-        System("seed", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace with one policy beside the learner",
-               "Espeholt et al. 2020", {"inference": "central"}),
-        System("seed-r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "R2D2 with one policy beside the learner",
-               "Espeholt et al. 2020", {"inference": "central", "num_envs": 16}),
-        System("sample-factory", "appo:APPO", "actor_learner:ActorLearner", "APPO, one policy for environments in processes",
-               "Petrenko et al. 2020", {"inference": "central"}),
-        System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021"),
-        System("anakin-dqn", "dqn:DQN", "anakin:Anakin", "DQN, its replay and its environments as one program",
-               "Hessel et al. 2021", {"num_envs": 16}),
-        System("a3c", "a2c:A2C", "async_gradients:AsyncGradients", "actor-critic by asynchronous gradients",
-               "Mnih et al. 2016", {"rollout_length": 5, "anneal": True}),
-        System(
-            "async-dqn", "dqn:DQN", "async_gradients:AsyncGradients", "n-step Q-learning by asynchronous gradients, no replay",
-            "Mnih et al. 2016",
-            {"fresh": True, "exploration": "mixed", "rollout_length": 5, "n_step": 5, "target_period": 500},
-        ),
-        System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",
-               {"rollout_length": 5, "learning_rate": 1.4e-3}),
-        System(
-            "gorila", "dqn:DQN", "parameter_server:ParameterServer", "DQN in bundles, parameters in shards", "Nair et al. 2015",
-            {"max_staleness": 100, "outlier_deviations": 8.0},
-        ),
-        System("es", "es:ES", "evolution:Evolution", "evolution strategies: seeds and returns travel", "Salimans et al. 2017"),
-        System("ars", "ars:ARS", "evolution:Evolution", "random search with linear policies", "Mania et al. 2018",
-               {"population": 16, "num_envs": 8}),
     )
 }
 
@@ -112,11 +85,11 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 64, "rollout_length": 32, "learning_rate": 5e-3, "entropy_cost": 0.01, "anneal": True,
         "total_steps": 1_000_000,
     }),
-    Preset(("impala", "seed"), "CartPole-v1", {
+    Preset(("impala",), "CartPole-v1", {
         "num_envs": 64, "groups": 1, "rollout_length": 16, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
         "total_steps": 800_000,
     }),
-    Preset(("appo", "sample-factory"), "CartPole-v1", {
+    Preset(("appo",), "CartPole-v1", {
         "num_envs": 32, "groups": 1, "learning_rate": 3e-3, "max_gradient_norm": 0.5, "clip": 0.2, "discount": 0.98,
         "trace_lambda": 1.0, "entropy_cost": 0.0, "anneal": True, "total_steps": 800_000,
     }),
@@ -133,26 +106,6 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("apex-dqn",), "CartPole-v1", {
         "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
         "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 16.0}, "total_steps": 300_000,
-    }),
-    Preset(("r2d2", "seed-r2d2"), "CartPole-v1", {
-        "num_envs": 16, "groups": 1, "rollout_length": 10, "burn_in": 10, "sequence_length": 20, "batch_size": 32, "n_step": 3,
-        "discount": 0.98, "learning_rate": 1e-3, "adam_epsilon": 1e-5, "target_period": 100,
-        "network": {"hidden": (64,), "core": "lstm", "core_size": 64, "activation": "relu"},
-        "replay": {"capacity": 100_000, "min_size": 200, "samples_per_insert": 8.0}, "total_steps": 200_000,
-    }),
-    Preset(("a3c",), "CartPole-v1", {
-        "num_envs": 32, "workers": 2, "rollout_length": 16, "learning_rate": 2e-3, "entropy_cost": 0.001,
-        "total_steps": 600_000,
-    }),
-    # without a replay many environments and long returns are what keeps it from forgetting
-    Preset(("async-dqn",), "CartPole-v1", {
-        "num_envs": 64, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 7e-4,
-        "target_period": 100, "epsilon_steps": 100_000, "double": True, "total_steps": 1_500_000,
-        "network": {"hidden": (128, 128), "activation": "relu"},
-    }),
-    Preset(("gala",), "CartPole-v1", {
-        "num_envs": 64, "peers": 4, "rollout_length": 8, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
-        "total_steps": 600_000,
     }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
@@ -173,23 +126,12 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
         "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
     }),
-    Preset(("r2d2", "seed-r2d2", "r2d3"), "ALE/*", {
+    Preset(("r2d2",), "ALE/*", {
         "groups": 2, "network": {"encoder": "nature", "core": "lstm", "core_size": 512}, "replay": {"stack": 4},
         "total_steps": 10_000_000,
     }),
-    Preset(("impala", "seed"), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
-    Preset(("appo", "sample-factory"), "ALE/*", {
-        **ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000,
-    }),
-    Preset(("anakin-ppo",), "CartPole-v1", {
-        "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
-        "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,
-    }),
-    Preset(("anakin-dqn",), "CartPole-v1", {
-        "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
-        "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "network": {"hidden": (128, 128), "activation": "relu"},
-        "replay": {"capacity": 100_000, "samples_per_insert": 16.0}, "total_steps": 150_000,
-    }),
+    Preset(("impala",), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
+    Preset(("appo",), "ALE/*", {**ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000}),
 )  # fmt: skip
 
 

@@ -169,9 +169,6 @@ class Agent(NamedTuple):
     #   optimizer step, updates += 1, target refresh. Clipping by global norm is in `gradients`
     process: Callable[[PyTree, Rollout], tuple[Rollout, Array | None]] | None = None
     #   (params, rollout) -> rollout, priorities [T, B] of its rows or None: run by the collector; None: nothing to do
-    perturb: Callable[[PyTree, Array, Array], PyTree] | None = None
-    #   (params, member [B], key) -> params with an axis [B] in front: what each member of a population acts with. The key is
-    #   the one that learn() will be given. None where nothing is evolved
 
 
 class Algorithm(Protocol):

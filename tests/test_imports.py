@@ -35,7 +35,7 @@ LAYERS = [
 ]
 FREE = {"bench", "examples"}  # programs about the library rather than parts of it: they may import anything; cli starts bench
 NO_JAX = {"types", "trees", "spaces", "envs", "data"}  # so that an environment process starts in well under a second
-WITH_JAX = {f"rookery.envs.jax_{name}" for name in ("env", "toys", "adapters", "slots", "pool")}  # when one is asked for
+WITH_JAX = {f"rookery.envs.jax_{name}" for name in ("env", "toys", "adapters", "pool")}  # imported when one is asked for
 JAX = {"jax", "jaxlib", "flax", "optax", "chex", "rlax", "distrax", "mctx", "orbax"}
 PICKLES = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
 STARTS_PROCESSES = {"envs", "runtime"}  # may pickle for a child they start themselves; never on the way from a checkpoint

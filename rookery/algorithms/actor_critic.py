@@ -61,7 +61,7 @@ def build(
     continuous = isinstance(spec.action, gymnasium.spaces.Box)  # the log standard deviation is the outputs' second half
     gaussian_size = distribution.num_outputs // 2 if continuous else 0
     network = actor_critic(spec, distribution.num_outputs, network_config, torso=torso, gaussian_size=gaussian_size)
-    normalised = float_leaves(spec) if normalise_observations else ()
+    normalised = _float_leaves(spec) if normalise_observations else ()
 
     def init(key: Array) -> PyTree:
         leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
@@ -134,7 +134,7 @@ def _expand(condition: Array, like: Array) -> Array:
     return condition.reshape(condition.shape + (1,) * (like.ndim - condition.ndim))
 
 
-def float_leaves(spec: Spec) -> tuple[int, ...]:
+def _float_leaves(spec: Spec) -> tuple[int, ...]:
     """Which leaves of the observation are normalised: floats. Images (uint8), symbols and masks are left alone."""
     leaves = jax.tree_util.tree_leaves_with_path(spaces.zeros(spec.observation, ()))
     is_mask = lambda path: any(getattr(key, "key", None) == "action_mask" for key in path[:2])  # it may be of floats too

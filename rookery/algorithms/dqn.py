@@ -9,8 +9,6 @@
 | `num_atoms` | Bellemare et al. 2017 | the distribution of returns is learned, not its mean (C51) |
 | `noisy` | Fortunato et al. 2018 | noise in the weights explores, not epsilon |
 | `exploration = ladder` | Horgan et al. 2018 | Ape-X: an epsilon for each environment; collectors give priorities |
-| `fresh` | Mnih et al. 2016 | no replay: whole rollouts, each learned from once (asynchronous Q-learning) |
-| `exploration = mixed` | Mnih et al. 2016 | annealed to 0.1, 0.01 or 0.5, in shares of 0.4, 0.3 and 0.3 of the environments |
 
 Differs from the papers: Adam on a mean loss throughout; noise is drawn for every row; Rainbow's priority is the
 cross-entropy, not the divergence; a truncated episode bootstraps from its last observation.
@@ -37,8 +35,6 @@ from rookery.networks.q_network import Noise, QNetwork, q_network
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 PRIORITY_FLOOR = 1e-6  # an item must stay reachable
-MIXED = ((0.4, 0.1), (0.7, 0.01), (1.0, 0.5))  # up to that share of the environments, that last epsilon
-GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill [0, 1) evenly, however many there are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +43,6 @@ class DQN:
 
     rollout_length: int = 4
     """Steps of every environment between two visits to the table."""
-    fresh: bool = False
-    """Learn from each rollout once, when it is fresh, instead of from a replay."""
     discount: float = 0.99
     n_step: int = 1
     double: bool = False
@@ -66,7 +60,7 @@ class DQN:
     learning_rate: float = 2.5e-4
     adam_epsilon: float = 1e-8
     max_gradient_norm: float = 10.0
-    exploration: Literal["anneal", "ladder", "mixed"] = "anneal"
+    exploration: Literal["anneal", "ladder"] = "anneal"
     epsilon: float = 0.05
     """Share of random actions in the end; of the ladder, that of its first environment."""
     epsilon_steps: int = 10_000
@@ -80,22 +74,19 @@ class DQN:
         return self.batch_size * self.gradient_steps
 
     @property
-    def steps_per_update(self) -> float | None:
-        """None: those of a whole batch of rollouts."""
-        return None if self.fresh else self.samples_per_update / self.replay.samples_per_insert
+    def steps_per_update(self) -> float:
+        return self.samples_per_update / self.replay.samples_per_insert
 
     @property
     def warm_up_steps(self) -> int:
-        return 0 if self.fresh else self.replay.min_size
+        return self.replay.min_size
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         atoms = ops.support(*self.value_range, self.num_atoms) if self.num_atoms > 1 else None
         network = q_network(spec, self.network, atoms=atoms, dueling=self.dueling, noisy=self.noisy, torso=torso)
         if self.network.core != "none":
-            raise ValueError("a DQN learns from single transitions, which no memory can be trained on: use --network.core none")
-        if self.fresh and (self.gradient_steps > 1 or self.replay.selector == "prioritized"):
             raise ValueError(
-                "--fresh learns from each rollout once, in one step: use --gradient-steps 1 and --replay.selector uniform"
+                "a DQN learns from single transitions, which no memory can be trained on: use --network.core none"
             )
         optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
         ladder, K = self.exploration == "ladder", self.gradient_steps
@@ -122,13 +113,11 @@ class DQN:
             }
 
         def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
-            if self.fresh:
-                batch = transitions(batch, n=self.n_step, reward_clip=self.reward_clip)
             tree, (report, priorities) = jax.grad(loss, has_aux=True)(
                 params["network"], slow, batch, key, network=network, atoms=atoms, config=self
             )
             tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
-            return Gradients(tree, report | {"gradient_norm": norms.total}, None if self.fresh else priorities)
+            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities)
 
         def step(state: TrainState, gradients: Gradients, taken: Array) -> TrainState:
             """taken: gradient steps, this one included."""
@@ -168,7 +157,7 @@ class DQN:
             self.replay, self.samples_per_update, n_step=self.n_step, reward_clip=self.reward_clip,
             anneal_batches=num_updates if prioritized and not ladder else None,
         )  # fmt: skip
-        needs = Needs(self.rollout_length, self.discount, replay=not self.fresh, table=None if self.fresh else table)
+        needs = Needs(self.rollout_length, self.discount, replay=True, table=table)
         return Agent(
             init=init, memory=network.memory, act=act, explore=explore, learn=learn, needs=needs,
             gradients=gradients if K == 1 else None, apply=apply if K == 1 else None,
@@ -219,19 +208,13 @@ def loss(
 
 
 def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) -> np.ndarray:
-    """[B]: annealed from 1 with the steps, or Ape-X's ladder epsilon^(1 + 7 i / (N − 1)); 0 where noise explores.
-
-    Where it is mixed, what each environment's is annealed to is dealt out instead of drawn, so that few have the shares too.
-    """
+    """[B]: annealed from 1 with the steps, or Ape-X's ladder epsilon^(1 + 7 i / (N − 1)); 0 where noise explores."""
     if config.exploration == "ladder":
         powers = 1.0 + 7.0 * env_index / max(1, num_envs - 1)
         return (config.epsilon**powers).astype(np.float32)
     left = max(0.0, 1.0 - env_steps / max(1, config.epsilon_steps))
-    last = np.full(len(env_index), config.epsilon)
-    if config.exploration == "mixed":
-        shares, values = zip(*MIXED)
-        last = np.take(values, np.searchsorted(shares, env_index * GOLDEN % 1.0, side="right"))
-    return (0.0 if config.noisy else 1.0) * (last + (1.0 - last) * left).astype(np.float32)
+    value = 0.0 if config.noisy else config.epsilon + (1.0 - config.epsilon) * left
+    return np.full(len(env_index), value, np.float32)
 
 
 def first_priorities(rollout: Rollout, value: np.ndarray, config: DQN) -> np.ndarray:
@@ -244,32 +227,6 @@ def first_priorities(rollout: Rollout, value: np.ndarray, config: DQN) -> np.nda
     )  # fmt: skip
     after = np.take_along_axis(value, np.arange(len(reward))[:, None] + span, 0)
     return np.abs(total + discount * after - rollout.extras["q"]) + PRIORITY_FLOOR
-
-
-def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
-    """Rollouts [T, B] as T · B transitions of one row each: up to n rows are added up, and windows end with the rollout.
-
-    With n = T these are the targets of asynchronous n-step Q-learning: the last row looks one step ahead, the first T.
-    """
-    rollout = batch.rollout
-    T, B = rollout.reward.shape
-    reward = rollout.reward if reward_clip is None else jnp.clip(rollout.reward, -reward_clip, reward_clip)
-    total, product = jnp.zeros((T, B)), jnp.ones((T, B))
-    span, going = jnp.zeros((T, B), jnp.int32), jnp.ones((T, B), bool)
-    for k in range(min(n, T)):
-        later = lambda x: jnp.concatenate([x[k:], jnp.zeros((k, B), x.dtype)])  # noqa: B023  used in this turn alone
-        going &= later(rollout.valid) > 0
-        total += jnp.where(going, product * later(reward), 0.0)
-        product = jnp.where(going, product * later(rollout.discount), product)
-        span += going
-    flat = lambda x: x.reshape(1, T * B, *x.shape[2:])
-    after = jnp.arange(T)[:, None] + span, jnp.arange(B)[None]
-    folded = rollout._replace(
-        observation=jax.tree.map(lambda x: jnp.concatenate([flat(x[:-1]), flat(x[after])]), rollout.observation),
-        action=jax.tree.map(flat, rollout.action), reward=flat(total), discount=flat(product), valid=flat(rollout.valid),
-        version=flat(rollout.version),
-    )  # fmt: skip
-    return Batch(folded, jnp.tile(batch.weight, T), ())
 
 
 def pieces(batch: Batch, count: int) -> Batch:

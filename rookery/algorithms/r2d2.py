@@ -1,8 +1,5 @@
 """R2D2: recurrent Q-learning from replayed sequences (Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
 
-R2D3 (Paine et al. 2019, https://arxiv.org/abs/1909.01387) is R2D2 with a `demo_ratio`: that share of the sequences is drawn
-from a second table, of demonstrations, which has priorities of its own and never loses an item. The loss is the same.
-
 A sequence is stored with the memory that its first row was decided with. The learner unrolls it first over `burn_in` rows,
 without gradients, so that the memory becomes that of its own parameters, and learns from the rows after them: n-step double
 Q-learning on values that are squeezed instead of clipped rewards. A sequence's priority is eta · max + (1 − eta) · mean of its
@@ -11,8 +8,7 @@ errors.
 Differs from the paper: sequences may cross episodes (the memory is reset inside them, and rows that lead from one to the next
 count for nothing), so none is padded; the burn-in comes before the `sequence_length` rows that are learned from; importance
 weights are used, as in the released settings; the loss is a mean over rows; collectors compute first priorities from the
-values that they acted on, in windows that end with their rollout, whose last row has none; a demonstration has no stored
-memory, it starts with that of a new episode and the burn-in brings it up to date.
+values that they acted on, in windows that end with their rollout, whose last row has none.
 """
 
 from __future__ import annotations
@@ -59,10 +55,6 @@ class R2D2:
     epsilon: float = 0.4
     """Of the first environment; the others have powers of it, as in Ape-X."""
     eta: float = 0.9
-    demo_ratio: float = 0.0
-    """Share of the sequences that are demonstrations (R2D3)."""
-    demonstrations: str | None = None
-    """Where they are; `rookery record` makes them."""
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(core="lstm"))
     replay: ReplayConfig = field(
         default_factory=lambda: ReplayConfig(
@@ -73,7 +65,7 @@ class R2D2:
 
     @property
     def steps_per_update(self) -> float:
-        return self.batch_size * (1.0 - self.demo_ratio) * self.rollout_length / self.replay.samples_per_insert
+        return self.batch_size * self.rollout_length / self.replay.samples_per_insert
 
     @property
     def warm_up_steps(self) -> int:
@@ -82,8 +74,6 @@ class R2D2:
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         if self.network.core == "none":
             raise ValueError("R2D2 is a DQN with a memory: use --network.core lstm or gru, or the system apex-dqn")
-        if not 0.0 <= self.demo_ratio < 1.0:
-            raise ValueError(f"--demo-ratio {self.demo_ratio:g}: it is a share of the sequences, at least 0 and less than 1")
         network = q_network(spaces.with_previous(spec), self.network, dueling=self.dueling, torso=torso)
         optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
 
@@ -125,7 +115,7 @@ class R2D2:
 
         table = TableSpec(
             self.replay, self.batch_size, sequence_length=self.burn_in + self.sequence_length, burn_in=self.burn_in,
-            eta=self.eta, demo_ratio=self.demo_ratio,
+            eta=self.eta,
         )  # fmt: skip
         needs = Needs(
             self.rollout_length, self.discount, replay=True, previous=True, sequence_period=self.rollout_length, table=table

@@ -129,8 +129,7 @@ class Store:
     def _begin_chain(self, lane: int, stream: int, step: int) -> None:
         if self._stream[lane] != NOTHING:
             self.broken += 1
-            alive = (self._lane == lane) & (self._serial > 0)
-            self._serial[alive] -= FOREVER  # nothing will start in those chunks any more; once, or it would overflow
+            self._serial[self._lane == lane] -= FOREVER  # nothing will start in those chunks any more
         self._stream[lane], self._length[lane], self._chunk[lane] = stream, 0, NOTHING
         self._open_chunk(lane, step)
 
@@ -212,12 +211,6 @@ class Store:
     @property
     def used_chunks(self) -> int:
         return self.num_chunks - len(self._free)
-
-    @property
-    def used_rows(self) -> int:
-        """Steps that are stored; what chains that ended left unused in their last chunk counts as well."""
-        known = self._stream != NOTHING
-        return self.used_chunks * self.chunk_rows - int((self.chunk_rows - self._offset[known]).sum())
 
     @property
     def used_bytes(self) -> int:

@@ -29,8 +29,6 @@ class ReplayConfig:
     """An item that was sampled so often goes; 0: never for that reason."""
     stack: int = 0
     """Images whose first axis holds so many successive frames are kept frame by frame; 0: as they come."""
-    shards: int = 1
-    """Actors that the table is cut into (--runtime ray; on local it is in the driver)."""
     save_megabytes: int = 1024
     """A larger table is not part of checkpoints: a resumed run fills it anew before it learns."""
 
@@ -45,5 +43,4 @@ class TableSpec(NamedTuple):
     sequence_length: int = 0  # rows of a sequence, a multiple of the rollout length; 0: transitions
     burn_in: int = 0  # rows of a sequence that are not learned from: their priorities do not count
     eta: float = 0.9  # of a sequence's priority: eta · max + (1 − eta) · mean over its rows
-    demo_ratio: float = 0.0  # the share of a batch that is drawn from demonstrations
     anneal_batches: int | None = None  # beta goes to 1 over so many batches; None: it stays

@@ -27,7 +27,6 @@ class Limiter:
     inserts: int = 0
     samples: int = 0
     deletes: int = 0
-    offset: float = 0.0  # of d: what losses have changed, see `lost`
 
     def __post_init__(self) -> None:
         ratio, width = self.samples_per_insert, self.max_diff - self.min_diff
@@ -54,7 +53,7 @@ class Limiter:
 
     @property
     def diff(self) -> float:
-        return self.inserts * self.samples_per_insert - self.samples + self.offset
+        return self.inserts * self.samples_per_insert - self.samples
 
     def can_sample(self, count: int = 1) -> bool:
         return self.size >= self.min_size and self.diff - count >= self.min_diff
@@ -72,17 +71,6 @@ class Limiter:
 
     def deleted(self, count: int) -> None:
         self.deletes += count
-
-    def lost(self, count: int) -> None:
-        """So many items are gone though no remover chose them: a shard of the table with all that it held.
-
-        Where fewer than min_size are left the warm-up begins anew: d becomes what it is after so many inserts and no
-        sample, as at the start. So the inserts that fill the table again owe nothing, and what `check_bulk` has checked for
-        the start holds again: without it, both sides could wait for each other below min_size.
-        """
-        self.deletes += count
-        if count and self.size < self.min_size:
-            self.offset += self.samples_per_insert * self.size - self.diff
 
     # ------------------------------------------------------------------------------------------ explanations
 
@@ -119,11 +107,10 @@ class Limiter:
             )
 
     def snapshot(self) -> PyTree:
-        return {"inserts": self.inserts, "samples": self.samples, "deletes": self.deletes, "offset": self.offset}
+        return {"inserts": self.inserts, "samples": self.samples, "deletes": self.deletes}
 
     def restore(self, snapshot: PyTree) -> None:
         self.inserts, self.samples, self.deletes = (int(snapshot[name]) for name in ("inserts", "samples", "deletes"))
-        self.offset = float(snapshot.get("offset", 0.0))
 
 
 def min_size(size: int) -> Limiter:

@@ -151,17 +151,6 @@ class Queue:
     def num_claimed(self) -> int:
         return len(self._claimed)
 
-    settled = True  # nothing is ever under way between the driver and a queue
-
-    def pending(self) -> list[Any]:
-        return []
-
-    def serve(self, ready: Any) -> None: ...
-
-    def waiting(self) -> str | None:
-        """A queue keeps to no ratio: whoever waits, waits for the other's speed."""
-        return None
-
     def metrics(self) -> dict[str, float]:
         return {}
 

@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from rookery.data import arrays, columns, demonstrations, limiter, memory
+from rookery.data import arrays, columns, limiter, memory
 from rookery.data.chunks import NOTHING, Store, row_bytes
 from rookery.data.config import TableSpec
-from rookery.data.demonstrations import Demonstrations
-from rookery.data.limiter import Limiter
 from rookery.data.queue import Part, Queue, Taken
-from rookery.data.table import Mixture, Table, importance_weights
+from rookery.data.table import Table, importance_weights
 from rookery.trees import ArraySpec, tree_leaves, tree_map
 from rookery.types import Batch, Needs, PyTree, Rollout
 
@@ -26,9 +24,17 @@ CHUNK_ROWS = 64  # at most: what is open is not full yet, one chunk of every env
 
 
 def table_for(
-    needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int, seed: int,
-    stored: bool = False, shown: Demonstrations | None = None,
-) -> Queue | Replay:  # fmt: skip
+    needs: Needs,
+    specs: Rollout,
+    *,
+    collectors: int,
+    in_flight: int,
+    parts: int,
+    slots: int,
+    prefetch: int,
+    seed: int,
+    stored: bool = False,
+) -> Queue | Replay:
     """What stands between collectors and learner. parts, slots: of a queue; the others are those of the topology.
 
     stored: rollouts stay where they were made, see queue.py; a replay always has them here."""
@@ -36,7 +42,7 @@ def table_for(
         return Queue(specs, parts=parts, slots=slots, discount=needs.discount, stored=stored)
     return Replay(
         specs, needs.table, discount=needs.discount, collectors=collectors, writers=collectors * in_flight,
-        slots=1 + prefetch, seed=seed, shown=shown, previous=needs.previous,
+        slots=1 + prefetch, seed=seed,
     )  # fmt: skip
 
 
@@ -54,21 +60,6 @@ def batch_specs(needs: Needs, specs: Rollout, parts: int) -> Rollout:
     return arrays.widen(cut if table.sequence_length else cut._replace(memory=()), table.batch_size)
 
 
-def items_per_rollout(specs: Rollout, table: TableSpec) -> int:
-    """How many items a rollout makes, once there are rollouts before it."""
-    T, width = specs.reward.shape
-    return width if table.sequence_length else T * width
-
-
-def limiter_for(specs: Rollout, table: TableSpec, *, collectors: int) -> Limiter:
-    """The ratio of the config, with an error buffer that holds what all collectors insert at once."""
-    config = table.config
-    return limiter.sample_to_insert_ratio(
-        config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
-        insert_size=items_per_rollout(specs, table) * collectors, batch_size=table.batch_size,
-    )  # fmt: skip
-
-
 def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
     """The bytes of the table; refuses one that does not fit into this machine, before anything is started."""
     layout = _Layout(specs, needs.table, num_envs)
@@ -81,7 +72,7 @@ def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
 class _Layout:
     """Which columns are stored, and in what chunks."""
 
-    def __init__(self, specs: Rollout, table: TableSpec, num_lanes: int, shown: Demonstrations | None = None) -> None:
+    def __init__(self, specs: Rollout, table: TableSpec, num_lanes: int) -> None:
         config, T = table.config, specs.reward.shape[0]
         small = lambda dtype: ArraySpec((), np.dtype(dtype))
         row = lambda tree: tree_map(lambda s: ArraySpec(tuple(s.shape[2:]), s.dtype), tree)
@@ -107,9 +98,6 @@ class _Layout:
         self.chunk_rows = -(-rows // T) * T if table.sequence_length else rows
         hops = -(-self.ahead // self.chunk_rows)
         self.num_chunks = -(-config.capacity // self.chunk_rows) + num_lanes * (2 + hops)
-        if shown is not None:  # they stay for ever, in a lane of their own
-            rows = demonstrations.row_count(shown, length=T, ahead=self.ahead)
-            self.num_chunks += -(-rows // self.chunk_rows) + 2 + hops
 
     @staticmethod
     def frame(stack: int) -> Any:
@@ -127,21 +115,17 @@ def is_stack(shape: tuple[int, ...], stack: int) -> bool:
 
 class Replay:
     def __init__(
-        self, specs: Rollout, table: TableSpec, *, discount: float, collectors: int, writers: int, slots: int, seed: int,
-        limit: Limiter | None = None, shown: Demonstrations | None = None, previous: bool = False,
-    ) -> None:  # fmt: skip
-        """limit: who waits for whom, where that is not this table's own affair.
-
-        shown: demonstrations, of which a batch has the share `table.demo_ratio`; previous: as `Needs` says."""
+        self, specs: Rollout, table: TableSpec, *, discount: float, collectors: int, writers: int, slots: int, seed: int
+    ) -> None:
         T, width = specs.reward.shape
         num_envs, config = width * collectors, table.config
-        layout = _Layout(specs, table, num_envs, shown)
+        layout = _Layout(specs, table, num_envs)
         self._specs, self._spec, self._gamma, self._config = specs, table, discount, config
         self._sequences = bool(table.sequence_length)
-        self._per_rollout = items_per_rollout(specs, table)
+        self._per_rollout = width if self._sequences else T * width
         self.store = Store(
             layout.columns, num_chunks=layout.num_chunks, chunk_rows=layout.chunk_rows, ahead=layout.ahead,
-            behind=layout.behind, num_lanes=num_envs + (shown is not None),
+            behind=layout.behind, num_lanes=num_envs,
         )  # fmt: skip
         max_size = config.capacity if not self._sequences else max(num_envs, config.capacity // T)
         if config.min_size > max_size or T * width > config.capacity:
@@ -149,7 +133,10 @@ class Replay:
                 f"a replay of {max_size:,} items cannot hold min_size {config.min_size:,} or rollouts of {T * width:,} steps: "
                 "raise --replay.capacity or lower --replay.min-size"
             )
-        limit = limit or limiter_for(specs, table, collectors=collectors)
+        limit = limiter.sample_to_insert_ratio(
+            config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
+            insert_size=self._per_rollout * collectors, batch_size=table.batch_size,
+        )  # fmt: skip
         self.table = Table(
             self.store, max_size=max_size, limiter=limit, selector=config.selector, remover=config.remover,
             exponent=config.exponent, max_times_sampled=config.max_times_sampled, seed=seed,
@@ -162,32 +149,15 @@ class Replay:
         self._weights = [arrays.aligned_zeros((table.batch_size,), np.dtype(np.float32)) for _ in range(slots)]
         self._keys: dict[int, np.ndarray] = {}
         self._free_slots = [*range(slots - 1, -1, -1)]
-        self.batches = 0
-        # what is known of each environment's newest rows; demonstrations are one more
+        self._batches = 0
+        # what is known of each environment's newest rows
         window = table.sequence_length // T if self._sequences else table.n_step
-        lanes = num_envs + (shown is not None)
-        self._recent = np.full((lanes, max(0, window - 1)), NOTHING, np.int64)  # starts that wait for what follows them
-        self._age = np.full(lanes, -1, np.int64)
-        self._first = np.ones(lanes, bool)  # is the next row the first of an episode?
-        self._blind = np.zeros(lanes, np.int64)  # rows whose stack of frames is not known
+        self._recent = np.full((num_envs, max(0, window - 1)), NOTHING, np.int64)  # starts that wait for what follows them
+        self._age = np.full(num_envs, -1, np.int64)
+        self._first = np.ones(num_envs, bool)  # is the next row the first of an episode?
+        self._blind = np.zeros(num_envs, np.int64)  # rows whose stack of frames is not known
         stored = layout.num_chunks * layout.chunk_rows // T if self._sequences else 0
         self._memory = tree_map(lambda s: np.zeros((stored, *s.shape[1:]), s.dtype), specs.memory if stored else ())
-        self._sampled: Table | Mixture = self.table
-        if shown is not None:
-            self._sampled = self._show(shown, num_envs, previous=previous, ahead=layout.ahead, seed=seed)
-
-    def _show(self, shown: Demonstrations, slot: int, *, previous: bool, ahead: int, seed: int) -> Mixture:
-        """A second table over the same store, whose items stay; each draw of a batch is from one of the two."""
-        T, config, ratio = self._specs.reward.shape[0], self._config, self._spec.demo_ratio
-        rows = demonstrations.row_count(shown, length=T, ahead=ahead)
-        table = Table(
-            self.store, max_size=rows, limiter=limiter.min_size(1), selector=config.selector, exponent=config.exponent,
-            seed=seed + 1, name="demonstrations",
-        )  # fmt: skip
-        start = tree_map(lambda s: np.zeros((1, *s.shape[1:]), s.dtype), self._specs.memory)
-        for rollout in demonstrations.rollouts(shown, length=T, ahead=ahead, previous=previous, memory=start, slot=slot):
-            self.insert(rollout, into=table)
-        return Mixture([self.table, table], [1.0 - ratio, ratio], seed=seed)
 
     # ------------------------------------------------------------------------------------------- inserting
 
@@ -210,8 +180,8 @@ class Replay:
         self._claimed.remove(part.place)
         self._free_parts.append(part.place)
 
-    def insert(self, rollout: Rollout, priorities: np.ndarray | None = None, *, into: Table | None = None) -> int:
-        """Stores a rollout; how many items it made. into: another table over the same store."""
+    def insert(self, rollout: Rollout, priorities: np.ndarray | None = None) -> int:
+        """Stores a rollout; how many items it made."""
         T, config = len(rollout.reward), self._config
         store, stream, step = self.store, rollout.stream, rollout.step
         lanes = store.lanes_of(stream)
@@ -238,7 +208,7 @@ class Replay:
             eligible &= ~np.isin(starts, appended.rows[~known[:-1]])
         chosen = starts[eligible]
         given = None if priorities is None else self._priorities(chosen)
-        (self.table if into is None else into).insert(chosen, given)  # an empty table is false
+        self.table.insert(chosen, given)
         return len(chosen)
 
     def _make_room(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray, count: int) -> None:
@@ -303,7 +273,7 @@ class Replay:
 
     def take(self) -> Taken | None:
         """A batch; None when the limiter refuses or every batch is being learned from."""
-        if not self._free_slots or (sample := self._sampled.sample(self._spec.batch_size)) is None:
+        if not self._free_slots or (sample := self.table.sample(self._spec.batch_size)) is None:
             return None
         slot = self._free_slots.pop()
         rollout, column, store = self._slots[slot], self.store.columns, self.store
@@ -313,7 +283,7 @@ class Replay:
             _take(column["valid"], rows[:-1], rollout.valid)
             np.multiply(column["discount"][rows[:-1]], self._gamma, out=rollout.discount)
             for to, saved in zip(tree_leaves(rollout.memory), tree_leaves(self._memory)):
-                _take(saved, sample.rows // self._specs.reward.shape[0], to)
+                _take(saved, sample.rows // len(self._parts[0].reward), to)
         else:
             rows = np.stack([sample.rows, store.later(sample.rows, column["span"].take(sample.rows))])
             _take(column["n_reward"], rows[:1], rollout.reward)
@@ -325,7 +295,7 @@ class Replay:
         rollout.stream[:], rollout.step[:] = store.origin(sample.rows)
         self._weights[slot][:] = importance_weights(sample, self._beta()) if self._config.selector == "prioritized" else 1.0
         self._keys[slot] = sample.keys
-        self.batches += 1
+        self._batches += 1
         return Taken(slot, Batch(rollout, self._weights[slot], sample.keys))
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
@@ -333,7 +303,7 @@ class Replay:
         keys = self._keys.pop(slot)
         self._free_slots.append(slot)
         if priorities is not None and self._config.selector == "prioritized":
-            self._sampled.update(keys, np.asarray(priorities))
+            self.table.update(keys, np.asarray(priorities))
 
     def _gather(self, kept: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
         """rows [R, B] of a column -> to [R, B, ...]; stacks are rebuilt from single frames, zero before an episode."""
@@ -349,7 +319,7 @@ class Replay:
 
     def _beta(self) -> float:
         beta, over = self._config.beta, self._spec.anneal_batches
-        return beta if over is None else beta + (1.0 - beta) * min(1.0, self.batches / over)
+        return beta if over is None else beta + (1.0 - beta) * min(1.0, self._batches / over)
 
     # -------------------------------------------------------------------------------------------- telling
 
@@ -361,43 +331,28 @@ class Replay:
     def num_claimed(self) -> int:
         return len(self._claimed)
 
-    settled = True  # nothing is ever under way between the driver and its own table
-
-    def pending(self) -> list[Any]:
-        return []
-
-    def serve(self, ready: Any) -> None: ...
-
     def waiting(self) -> str | None:
         """Why the learner waits, or the collectors; None where both may go on."""
         return self.table.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)
 
     def metrics(self) -> dict[str, float]:
-        values = self.table.metrics()
-        if isinstance(self._sampled, Mixture):
-            values["demo_share"] = float(self._sampled.drawn[1] / max(1, self._sampled.drawn.sum()))
-        return {f"replay/{name}": value for name, value in values.items()}
+        return {f"replay/{name}": value for name, value in self.table.metrics().items()}
 
     def snapshot(self) -> PyTree:
         """Everything, copied; only the limiter's word on what was done where the store is too large to be saved."""
         assert not self._claimed and not self._keys, "nothing may be in flight at a snapshot"
         if self.store.used_bytes > self._config.save_megabytes << 20:
-            return {"batches": self.batches, "store": None}
+            return {"batches": self._batches, "store": None}
         known = {name: getattr(self, name).copy() for name in ("_recent", "_age", "_first", "_blind")}
-        saved = {"batches": self.batches, "store": self.store.snapshot(), "table": self._sampled.snapshot(), "lanes": known}
+        saved = {"batches": self._batches, "store": self.store.snapshot(), "table": self.table.snapshot(), "lanes": known}
         return saved | {"memory": [leaf.copy() for leaf in tree_leaves(self._memory)]}
 
     def restore(self, snapshot: PyTree) -> None:
-        if "shards" in snapshot:
-            raise ValueError(
-                f"the checkpoint's table is in {len(snapshot['shards'])} shards: resume with --runtime ray and as many "
-                "--replay.shards"
-            )
-        self.batches = int(snapshot["batches"])
+        self._batches = int(snapshot["batches"])
         if snapshot["store"] is None:
             return
         self.store.restore(snapshot["store"])
-        self._sampled.restore(snapshot["table"])
+        self.table.restore(snapshot["table"])
         for name, value in snapshot["lanes"].items():
             getattr(self, name)[:] = value
         for leaf, saved in zip(tree_leaves(self._memory), snapshot["memory"]):

@@ -169,10 +169,6 @@ class Prioritized:
         self._fallback.remove(slots)
         self._tree.clear(slots)
 
-    @property
-    def mass(self) -> float:
-        return self._tree.root
-
     def select(self, count: int, random: np.random.Generator) -> tuple[Slots, Priorities]:
         if self._tree.root <= 0.0:
             return self._fallback.select(count, random)

@@ -77,12 +77,6 @@ class Table:
     def __len__(self) -> int:
         return self.max_size - self._num_free
 
-    @property
-    def mass(self) -> float:
-        """What all items weigh in a draw: their number, or the sum of p^exponent."""
-        weighed = isinstance(self._selector, selectors.Prioritized)
-        return self._selector.mass if weighed else float(len(self))  # type: ignore[attr-defined]
-
     # --------------------------------------------------------------------------------------------- items
 
     def insert(self, rows: np.ndarray, priorities: np.ndarray | None = None) -> np.ndarray:

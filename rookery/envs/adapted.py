@@ -135,8 +135,6 @@ class AdaptedPool:
         self._adapter = Adapter(pool.spec.observation, options)
         self.stack_axis: int | None = 0 if options.frame_stack > 1 else getattr(pool, "stack_axis", None)
         self._frames: list[PyTree] = [()] * len(pool.groups)
-        if hasattr(pool, "ready_groups"):
-            self.ready_groups = pool.ready_groups
 
     def reset(self, seed: int | None = None) -> TimeStep:
         step = self.pool.reset() if seed is None else self.pool.reset(seed)  # type: ignore[call-arg]

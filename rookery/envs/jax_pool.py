@@ -7,19 +7,21 @@ on the groups nor on its neighbours, and a snapshot is the arrays of the state.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery import spaces
-from rookery.envs.jax_env import JaxEnv
-from rookery.envs.jax_slots import Answer, Slots, compiled, from_host, slot_seeds, to_host
+from rookery import ops, spaces
+from rookery.envs.jax_env import JaxEnv, is_key
 from rookery.envs.pool import (
     EnvironmentFailed,
     LetterBox,
     Tally,
+    derive_seed,
     env_ids,
     find_not_finite,
     group_of,
@@ -27,6 +29,25 @@ from rookery.envs.pool import (
     split,
 )
 from rookery.types import Array, Episode, PyTree, TimeStep
+
+
+class Slots(NamedTuple):
+    """The environments of a group, on the device."""
+
+    env: PyTree  # [B, ...] their states
+    ended: Array  # [B] bool: the next answer is a first one
+    seed: Array  # [B] uint32
+    count: Array  # [B] uint32: steps and resets since the slot was seeded
+
+
+class Answer(NamedTuple):
+    """A TimeStep without its env_ids, on the device."""
+
+    observation: PyTree
+    reward: Array
+    terminated: Array
+    truncated: Array
+    first: Array
 
 
 class JaxPool:
@@ -89,7 +110,7 @@ class JaxPool:
 
     def snapshot(self) -> PyTree | None:
         self._box.require_idle("snapshot()")
-        parts = [[to_host(leaf) for leaf in jax.tree.leaves(slots)] for slots in self._slots]
+        parts = [[_to_host(leaf) for leaf in jax.tree.leaves(slots)] for slots in self._slots]
         return {
             "slots": tuple(np.concatenate(leaves) for leaves in zip(*parts)),
             "last": dict(zip(TimeStep._fields, join(self._last))),
@@ -120,17 +141,18 @@ class JaxPool:
 
     def _seeds(self, part: slice) -> Array:
         """[B] uint32"""
-        return slot_seeds(self._seed, range(part.start, part.stop), self._incarnation[part].tolist())
+        pairs = zip(range(part.start, part.stop), self._incarnation[part].tolist())
+        return np.array([derive_seed(self._seed, env, incarnation) for env, incarnation in pairs], np.uint32)
 
     def _on_host(self, group: int, answer: Answer) -> TimeStep:
         return TimeStep(self._ids[group], *jax.tree.map(np.asarray, tuple(answer)))
 
     def _from_host(self, part: slice, saved: Any) -> Slots:
         leaves, structure = jax.tree.flatten(self._slots[0])
-        shapes = [to_host(leaf).shape[1:] for leaf in leaves]
+        shapes = [_to_host(leaf).shape[1:] for leaf in leaves]
         if [np.shape(leaf)[1:] for leaf in saved] != shapes:
             raise ValueError(f"the snapshot is not one of {self.id!r} with these options: its state has other shapes")
-        return jax.tree.unflatten(structure, [from_host(value[part], leaf) for value, leaf in zip(saved, leaves)])
+        return jax.tree.unflatten(structure, [_from_host(value[part], leaf) for value, leaf in zip(saved, leaves)])
 
     def _check_finite(self, step: TimeStep, action: PyTree, slots: Slots) -> None:
         if (found := find_not_finite(step, self._leaves)) is not None:
@@ -140,3 +162,58 @@ class JaxPool:
             tried = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), action)
             message = f"{place}, after {int(slots.count[row])} steps: {name} is not finite after action {tried}"
             raise EnvironmentFailed(message, env)
+
+
+# ------------------------------------------------------------------------------------------------------ programs
+
+
+class Programs(NamedTuple):
+    start: Callable[[Array], tuple[Slots, Answer]]  # (seed [B])
+    advance: Callable[[Slots, PyTree], tuple[Slots, Answer]]  # (slots, action [B, ...])
+    restart: Callable[[Slots, Answer, Array, Array], tuple[Slots, Answer]]  # (slots, answer, rows [B], seed [B])
+
+
+@lru_cache(maxsize=32)  # two pools of the same environment, and the evaluator's, share what is compiled
+def compiled(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
+    def start(seed: Array) -> tuple[Slots, Answer]:
+        count, false = jnp.zeros_like(seed), jnp.zeros(seed.shape, bool)
+        state, observation = jax.vmap(reset)(_keys(seed, count))
+        return Slots(state, false, seed, count), Answer(observation, jnp.zeros(seed.shape), false, false, ~false)
+
+    def advance(slots: Slots, action: PyTree) -> tuple[Slots, Answer]:
+        count = slots.count + 1
+        keys = _keys(slots.seed, count)
+        state, after = jax.vmap(step)(slots.env, action, keys)
+
+        def reset_those_that_ended() -> tuple[PyTree, PyTree]:
+            return jax.tree.map(lambda a, b: _where(slots.ended, a, b), jax.vmap(reset)(keys), (state, after.observation))
+
+        # a branch that most steps do not take: a reset may cost as much as many steps
+        state, observation = jax.lax.cond(slots.ended.any(), reset_those_that_ended, lambda: (state, after.observation))
+        live = ~slots.ended
+        terminated, truncated = after.terminated & live, after.truncated & live
+        answer = Answer(observation, jnp.where(live, after.reward, 0.0), terminated, truncated, slots.ended)
+        return Slots(state, terminated | truncated, slots.seed, count), answer
+
+    def restart(slots: Slots, answer: Answer, rows: Array, seed: Array) -> tuple[Slots, Answer]:
+        return jax.tree.map(lambda a, b: _where(rows, a, b), start(seed), (slots, answer))
+
+    return Programs(jax.jit(start), jax.jit(advance), jax.jit(restart))
+
+
+def _keys(seed: Array, count: Array) -> Array:
+    return jax.vmap(lambda s, c: jax.random.fold_in(ops.random.key(s), c))(seed, count)
+
+
+def _where(rows: Array, a: Array, b: Array) -> Array:
+    """a where rows [B], else b; both [B, ...]."""
+    return jnp.where(rows.reshape(rows.shape + (1,) * (a.ndim - 1)), a, b)
+
+
+def _to_host(leaf: Array) -> Array:
+    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+
+
+def _from_host(value: Array, like: Array) -> Array:
+    copied = jnp.array(value)
+    return jax.random.wrap_key_data(copied, impl=jax.random.key_impl(like)) if is_key(like) else copied

@@ -36,17 +36,11 @@ class Mender:
                 self._mend(error)
 
     def recv(self, group: int = 0) -> TimeStep:
-        while (answer := self.try_recv(group)) is None:
-            pass
-        return answer
-
-    def try_recv(self, group: int = 0) -> TimeStep | None:
-        """None: it failed and is being rebuilt. Who does not want to wait for that receives again later."""
-        try:
-            return self._pool.recv(group)
-        except EnvironmentFailed as error:
-            self._mend(error)
-            return None
+        while True:
+            try:
+                return self._pool.recv(group)
+            except EnvironmentFailed as error:
+                self._mend(error)
 
     def take(self) -> list[Mended]:
         """What was mended since the last call."""

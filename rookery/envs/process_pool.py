@@ -229,24 +229,16 @@ class ProcessPool:
 
     def ready_group(self) -> int:
         """A group that was sent to and can be received without a wait (or fails at once); waits for the first."""
-        return self.ready_groups()[0]
-
-    def ready_groups(self, timeout: float | None = None) -> list[int]:
-        """All such groups, once there is one or the time is over."""
-        board, until = self._board, None if timeout is None else time.monotonic() + timeout
+        board = self._board
         flying = [(group, part) for group, part in enumerate(self.groups) if self._flying[part].all()]
         if not flying:
             raise RuntimeError("ready_group() without a send() to any group")
         while True:
-            ready = []
             for group, part in flying:
                 answered = (board.done[part] == board.want[part]) | self._is_here[part]
                 if answered.all() or any(worker.state == DEAD for worker in self._in_group[group]):
-                    ready.append(group)
-            left = self._patience if until is None else min(self._patience, until - time.monotonic())
-            if ready or left <= 0.0:
-                return ready
-            if not self._pump(left):
+                    return group
+            if not self._pump(self._patience):
                 self._kill_the_late(self._workers)
 
     def rebuild(self, env_id: int) -> None:

@@ -319,54 +319,12 @@ class Truncating:
         return np.ones((len(state["key"]), 1), np.float32)  # always the same: a value cannot depend on time
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeepSea:
-    """Dive right at every step: 1 in the far corner, which chance finds in 2^-size episodes; every step right costs a little.
-
-    float32 [size, size]: where the diver is, one row deeper at every step (Osband et al. 2019). Which of the two actions
-    leads right differs from cell to cell, so no action is better by itself.
-    """
-
-    size: int = 10
-    cost: float = 0.01  # of a whole way right
-    truncates: ClassVar[bool] = False
-    length = property(lambda self: self.size)
-    observation = property(lambda self: gs.Box(0, 1, (self.size, self.size), np.float32))
-    action = property(lambda self: gs.Discrete(2))
-    optimal_return = property(lambda self: 1.0 - self.cost)
-    random_return = property(lambda self: 0.5**self.size - self.cost / 2)
-
-    def right(self, row: Array, column: Array) -> Array:
-        """[B] the action that leads right from there: always the same one in a cell."""
-        z = (np.asarray(row) * self.size + column + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        return (z >> np.uint64(40)).astype(np.int32) & 1
-
-    def start(self, draws: Draws) -> State:
-        column = np.zeros_like(draws.integers(self.size))
-        return {"column": column, "row": np.zeros_like(column)}
-
-    def step(self, state: State, action: Array, live: Array, draws: Draws) -> Array:
-        went = action == self.right(state["row"], state["column"])
-        found = went & (state["row"] == self.size - 1) & (state["column"] == self.size - 1)
-        state["row"] += 1
-        state["column"][:] = np.clip(state["column"] + np.where(went, 1, -1), 0, self.size - 1)
-        return found - went * (self.cost / self.size)
-
-    def observe(self, state: State) -> PyTree:
-        sea = np.zeros((len(state["row"]), self.size, self.size), np.float32)
-        at = np.arange(len(sea))
-        sea[at, np.minimum(state["row"], self.size - 1), state["column"]] = state["row"] < self.size
-        return sea
-
-
 TOYS: dict[str, type] = {
     "identity": Identity,
     "multi-discrete": MultiIdentity,
     "multi-binary": BinaryIdentity,
     "catch": Catch,
     "cue-recall": CueRecall,
-    "deep-sea": DeepSea,
     "dict-obs": DictObservation,
     "masked": Masked,
     "point-reach": PointReach,

@@ -135,7 +135,7 @@ class Heads(nn.Module):
 def as_pair(module: nn.Module) -> Torso:
     """A module of ours as (init, apply) on its plain parameters."""
     def init(key: Array, observation: PyTree) -> PyTree:
-        return module.init(key, observation).get("params", {})  # an encoder without layers has none
+        return module.init(key, observation)["params"]
 
     def apply(params: PyTree, observation: PyTree) -> Array:
         features = module.apply({"params": params}, observation)

@@ -29,7 +29,6 @@ from rookery.ops.q_learning import (
     support,
     unsqueeze_value,
 )
-from rookery.ops.ranks import centred_ranks
 from rookery.ops.returns import gae, lambda_return, n_step_return
 from rookery.ops.vtrace import VTrace, vtrace
 
@@ -42,7 +41,6 @@ __all__ = [
     "bernoulli",
     "categorical",
     "categorical_projection",
-    "centred_ranks",
     "clip_by_global_norm",
     "epsilon_greedy",
     "for_space",

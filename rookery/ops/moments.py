@@ -48,17 +48,6 @@ def update(moments: Moments, x: Array, mask: Array | None = None) -> Moments:
         keep = align(keep, x)
         mean = jnp.sum(jnp.where(keep, deviation, 0), axes) / jnp.maximum(count, 1)
         m2 = jnp.sum(jnp.where(keep, jnp.square(deviation - _lift(mean, x)), 0), axes)
-    return _merged(moments, count, mean, m2)
-
-
-def merge(moments: Moments, count: Array, mean: Array, m2: Array) -> Moments:
-    """Merge samples of which only the count [], the mean and m2 [*shape] are known. No gradient flows."""
-    count, mean, m2, moments = jax.lax.stop_gradient((count, mean, m2, moments))
-    return _merged(moments, count, mean - moments.mean, m2)
-
-
-def _merged(moments: Moments, count: Array, mean: Array, m2: Array) -> Moments:
-    """mean: as a deviation from the one so far."""
     share = count / jnp.maximum(moments.count + count, 1)
     count_new, count_lost = _add(moments.count, moments.lost[0], count)
     mean_new, mean_lost = _add(moments.mean, moments.lost[1], mean * share)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from rookery.runtime.interface import ArgumentLost, Handle, Runtime, WorkerLost
+from rookery.runtime.interface import Handle, Runtime, WorkerLost
 from rookery.runtime.roster import Life, Roster, Start
 
 ROOM_SECONDS = 2.0  # between looks at what the cluster has
@@ -70,25 +70,6 @@ class Fleet:
         self.roster.asked(life, self._clock())
         self._calls[self._handles[life].fill(method, out)] = (life, tag)
 
-    def call(self, life: Life, method: str, *args: Any, tag: Any) -> None:
-        """Any other call; its answer comes out of `take` with `tag`: an ArgumentLost where what it was to be given is gone."""
-        self.roster.asked(life, self._clock())
-        self._calls[self._handles[life].call(method, *args)] = (life, tag)
-
-    def keep(self, life: Life, method: str, *args: Any, tag: Any) -> None:
-        """A call that answers a pair; of the second part only a reference comes out of `take`, for calls of other workers."""
-        self.roster.asked(life, self._clock())
-        self._calls[self._handles[life].keep(method, *args)] = (life, tag)
-
-    def tell(self, method: str, *args: Any, only: Life | None = None) -> int:
-        """Calls every worker (or one), those being made too, between what it was asked before and will be after this.
-
-        -> how many. Nobody waits for an answer: a worker that is gone, or cannot go on, shows in its next."""
-        told = [handle for life, handle in self._handles.items() if only in (None, life)]
-        for handle in told:
-            handle.call(method, *args)
-        return len(told)
-
     def waiting(self) -> list[Future]:
         """What to wait for: calls, and workers that are being made."""
         return [*self._starting, *self._calls]
@@ -116,8 +97,7 @@ class Fleet:
                     continue
                 del self._calls[future]
                 if self.roster.answered(life, now):
-                    error = future.exception()
-                    answers.append(Answer(tag, error if isinstance(error, ArgumentLost) else future.result()))
+                    answers.append(Answer(tag, future.result()))
         dropped, self._dropped = self._dropped, []
         return [*answers, *(Answer(tag, None) for tag in dropped)]
 

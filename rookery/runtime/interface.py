@@ -19,10 +19,6 @@ class WorkerLost(RuntimeError):
     exit_code = 7
 
 
-class ArgumentLost(RuntimeError):
-    """What a call was to be given by reference is gone, with the machine that held it. The worker that was called is not."""
-
-
 class RuntimeRefused(ValueError):
     """The runtime cannot be used as it was asked for; the message says why and what to do."""
 
@@ -47,9 +43,6 @@ class Handle(Protocol):
 
     def call(self, method: str, *args: Any) -> Future: ...  # in the order of the calls
     def fill(self, method: str, out: Any) -> Future: ...  # the worker's `method(out)`: writes a rollout into `out`
-    #   out is None: the rollout stays where it was made; the answer's is a reference that a call of another worker can take
-    def keep(self, method: str, *args: Any) -> Future: ...
-    #   a call that answers a pair; its second part stays where it was made and comes as a reference, for calls of others
     def now(self, method: str, *args: Any) -> None: ...
     #   beside the calls, at once; the newest wins. A rollout that is asked for after it begins after it: that bounds the lag
     def kill(self) -> None: ...  # gives the worker up; after this nothing is written into any `out`
@@ -63,6 +56,5 @@ class Runtime(Protocol):
     def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle: ...
     def put(self, value: Any) -> Any: ...  # something that many workers will be given
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]: ...
-    def apart(self, role: str) -> bool: ...  # do workers of this role live in processes of their own?
     def room(self, role: str, live: int) -> int: ...  # how many workers of a role could live here, when `live` do
     def close(self) -> None: ...

@@ -44,9 +44,6 @@ class Handle:
     def fill(self, method: str, out: Any) -> Future:
         return self.call(method, out)
 
-    def keep(self, method: str, *args: Any) -> Future:
-        return self.call(method, *args)
-
     def now(self, method: str, *args: Any) -> Any:
         self.ready.result()
         return getattr(self._worker, method)(*args)
@@ -134,9 +131,6 @@ class LocalRuntime:
             time.sleep(timeout)
         done, _ = wait_futures(futures, timeout=timeout, return_when=FIRST_COMPLETED)
         return [f for f in futures if f in done], [f for f in futures if f not in done]
-
-    def apart(self, role: str) -> bool:
-        return False
 
     def room(self, role: str, live: int) -> int:
         """As many as there are cores for."""

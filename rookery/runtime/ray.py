@@ -39,7 +39,7 @@ from ray import exceptions
 
 from rookery.data.queue import Stored
 from rookery.runtime.carried import Carried, carried
-from rookery.runtime.interface import ArgumentLost, Resources, RuntimeRefused, WorkerLost
+from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.links import LOOK_SECONDS, SILENT_SECONDS, Address, Links
 from rookery.runtime.local import LocalRuntime
 from rookery.trees import tree_map
@@ -100,8 +100,7 @@ class Host:
 
     @_carrying
     def call(self, method: str, *args: Any) -> Any:
-        given = args if getattr(self._worker, "takes_views", False) else map(_given, args)  # else it copies, in numpy
-        return _plain(getattr(self._worker, method)(*given))
+        return _plain(getattr(self._worker, method)(*map(_given, args)))
 
     @_carrying
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
@@ -140,13 +139,6 @@ class Shared:
         return self._ref
 
 
-class Kept(Shared):
-    """Something that a worker made and that stays where it is until another is given it."""
-
-    def __init__(self, ref: Any) -> None:
-        self._value, self._ref = None, ref
-
-
 class RayHandle:
     def __init__(self, runtime: RayRuntime, name: str, actor: Any, made: Sequence[Any]) -> None:
         """made: the arguments of Host.make."""
@@ -164,17 +156,6 @@ class RayHandle:
     def fill(self, method: str, out: Any) -> Future:
         said, rollout = self.actor.fill.options(num_returns=2).remote(method, *map(_reference, self._told))
         return self._runtime.watch(self, said, rollout, out)
-
-    def keep(self, method: str, *args: Any) -> Future:
-        said, kept = self.actor.call.options(num_returns=2).remote(method, *map(_reference, args))
-        pair: Future = Future()
-
-        def pass_on(answer: Future) -> None:
-            error = answer.exception()
-            pair.set_exception(error) if error is not None else pair.set_result((answer.result(), Kept(kept)))
-
-        self._runtime.watch(self, said).add_done_callback(pass_on)
-        return pair
 
     def now(self, method: str, *args: Any) -> None:
         """The newest wins: while one is on its way, only the last of those that follow is kept."""
@@ -281,9 +262,6 @@ class RayRuntime:
             )
         return self.near.wait(futures, timeout)
 
-    def apart(self, role: str) -> bool:
-        return role in self._resources
-
     def room(self, role: str, live: int) -> int:
         wanted, there = self._resources.get(role, Resources()), self._available()
         pairs = [(wanted.cpus, there.get("CPU", 0.0)), (wanted.gpus, there.get("GPU", 0.0))]
@@ -311,16 +289,14 @@ class RayRuntime:
     # ------------------------------------------------------------------------------------------------- answers
 
     def watch(self, handle: RayHandle, said: Any, rollout: Any = None, out: Any = None) -> Future:
-        """A Future of what the actor says; of a rollout, only when it is written into `out`: a Stored takes the reference.
-
-        out is None: the rollout stays where it is, and what is said holds the reference."""
+        """A Future of what the actor says; of a rollout, only when it is written into `out`: a Stored takes the reference."""
         future: Future = Future()
         future.set_running_or_notify_cancel()
         handle.owed.add(future)
         future.add_done_callback(handle.owed.discard)
         if handle.cut:
             _settle(future, error=WorkerLost(handle.cut))
-        stays = out is None or isinstance(out, Stored)
+        stays = isinstance(out, Stored)
         last = said if rollout is None or stays else rollout
         last.future().add_done_callback(lambda raw: self._inbox.put((handle, future, raw, rollout if stays else said, out)))
         return future
@@ -382,20 +358,18 @@ class RayRuntime:
                 with contextlib.suppress(Exception):
                     item()
                 continue
-            handle, future, raw, other, out = item
+            handle, future, raw, said, out = item
             try:
                 value = raw.result()
                 self.fetched_bytes += _nbytes(value)
                 if isinstance(out, Stored):
-                    value = self._stored(handle, value, other, out)
+                    value = self._stored(handle, value, said, out)
                 elif out is not None:
-                    value = self._copied(handle, ray.get(other), value, out)
-                elif other is not None:
-                    value = value._replace(rollout=Kept(other))
+                    value = self._copied(handle, ray.get(said), value, out)
                 _settle(future, value)
             except BaseException as error:
                 _settle(future, error=_translated(error, handle.name))
-            del item, handle, future, raw, other, out  # nor may an idle thread keep one
+            del item, handle, future, raw, said, out  # nor may an idle thread keep one
             value = None
 
     def _copied(self, handle: RayHandle, collected: Any, rollout: Any, out: Any) -> Any:
@@ -516,11 +490,35 @@ def _join(address: str) -> None:
 
 def _leave() -> None:
     """ray.shutdown without its head: it may wait for it for ever, and so may what Ray does at exit."""
+    _end_what_was_started()
     ending = threading.Thread(target=ray.shutdown, daemon=True)
     ending.start()
     ending.join(CLOSE_SECONDS)
     if ending.is_alive():
         atexit.unregister(ray.shutdown)
+
+
+def _end_what_was_started() -> None:
+    """Without their head, the agents of a node would outlive it by a minute. Of a cluster that was joined, nothing is ours."""
+    if (node := ray._private.worker._global_node) is None:
+        return
+    started = [info.process.pid for kind in node.all_processes.values() for info in kind]
+    below = [pid for parent in started for pid in _below(parent)]
+    with contextlib.suppress(Exception):
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+    for pid in below:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _below(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *_below(child)]
+    return found
 
 
 def _into_the_log() -> None:
@@ -585,8 +583,6 @@ def _translated(error: BaseException, name: str) -> BaseException:
     if isinstance(error, exceptions.RayTaskError):
         if isinstance(error.cause, Carried):
             return error.cause.unpacked(f"{name}, a Ray actor")
-        if isinstance(error.cause, exceptions.ObjectLostError):  # of an argument: the task itself was begun
-            return ArgumentLost(f"what {name} was to be given is gone: {str(error.cause).splitlines()[0]}")
         if isinstance(error.cause, BaseException):
             error.cause.add_note(f"in {name}, a Ray actor:\n{error}")
             return error.cause

@@ -17,14 +17,13 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from rookery.data.queue import Taken
+from rookery.data.queue import Queue, Taken
+from rookery.data.replay import Replay, table_for
 from rookery.runtime.roster import span
-from rookery.topologies import central
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
-from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, loop_edges, replay_facts
-from rookery.topologies.shards import AnyTable, open_table, written
+from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
 from rookery.types import Agent, PyTree, Spec
 
 
@@ -44,29 +43,15 @@ class ActorLearner:
     """Rollouts that each collector is asked for ahead of time, so that it never waits for the driver."""
     prefetch: int = 1
     """Batches that wait at the learner while it computes."""
-    inference: Literal["local", "central"] = "local"
-    """The policy lives with the environments of each collector, or once, beside the learner: collectors are hosts then."""
-    inference_batch: int = 0
-    """Of central inference: environments that are decided on together; 0: those of a group."""
-    inference_wait_ms: float | None = 10.0
-    """Of central inference: how long one that has answered waits for a batch to become full; None: until it is."""
-    inference_lag: int = 16
-    """Of central inference: updates that may come during a rollout; if there are more, it is discarded."""
 
     roles, refuses, steps_per_update = collector_roles, fixed_rollouts, steps_per_batch
 
     def max_lag(self) -> int:
         """In updates: what may be in flight or waiting when a rollout's parameters are read, plus the update itself."""
-        return self.slots() + (self.inference_lag if self.inference == "central" else 0)
-
-    def slots(self) -> int:
-        """Batches: claimed by collectors, learned from, waiting at the learner. Nobody needs one more."""
         return -(-span(self.collectors)[1] * self.in_flight // self.rollouts_per_batch) + self.prefetch + 1
 
     def graph(self, agent: Agent, spec: Spec) -> Graph:
-        if self.inference == "central":
-            return central.graph(self, agent, spec)
-        each = central.cut(self).columns
+        each = envs_each(self.num_envs, span(self.collectors)[1], self.groups)
         steps = each * self.rollouts_per_batch * agent.needs.rollout_length
         return Graph(
             nodes={"environment": self.num_envs, "collector": span(self.collectors)[1], "learner": 1},
@@ -76,11 +61,16 @@ class ActorLearner:
         )
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
+        each = envs_each(self.num_envs, span(self.collectors)[1], self.groups)
         try:
-            crew, cut = central.crew(self, job, snapshot), central.cut(self)
-            queue = open_table(
-                job.runtime, job.agent.needs, crew.specs, collectors=cut.writers, in_flight=self.in_flight, parts=cut.parts,
-                slots=self.slots(), prefetch=self.prefetch, ahead=2, seed=job.seed, stored=crew.stored, shown=job.shown,
+            crew = Crew(
+                job, collectors=span(self.collectors), envs_per_collector=each, groups=self.groups,
+                parts=self.rollouts_per_batch, in_flight=self.in_flight, snapshot=snapshot,
+            )  # fmt: skip
+            # claimed by collectors + learning + waiting at the learner: max_lag() slots, and nobody needs one more
+            queue = table_for(
+                job.agent.needs, crew.specs, collectors=span(self.collectors)[1], in_flight=self.in_flight,
+                parts=self.rollouts_per_batch, slots=self.max_lag(), prefetch=self.prefetch, seed=job.seed, stored=crew.stored,
             )  # fmt: skip
             if snapshot is not None:
                 queue.restore(snapshot["queue"])
@@ -89,7 +79,7 @@ class ActorLearner:
                 pipeline.dispatch()
                 pipeline.serve(TICK_SECONDS)
                 pipeline.dispatch()  # before the yield, too: whoever advances this may take its time
-                yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot, waiting=queue.waiting())
+                yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot)
         finally:
             job.runtime.close()
 
@@ -97,7 +87,7 @@ class ActorLearner:
 class _Pipeline:
     """What is in flight. All of it belongs to the driver's thread."""
 
-    def __init__(self, topology: ActorLearner, crew: Crew, queue: AnyTable, meters: Meters) -> None:
+    def __init__(self, topology: ActorLearner, crew: Crew, queue: Queue | Replay, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
         self.learning: deque[tuple[Future, Taken]] = deque()
 
@@ -121,15 +111,14 @@ class _Pipeline:
     def serve(self, seconds: float) -> None:
         """Waits for the first call that ends and takes in all that have."""
         fleet = self.crew.collectors
-        waiting = [*fleet.waiting(), *self.queue.pending(), *(future for future, _ in self.learning)]
+        waiting = [*fleet.waiting(), *(future for future, _ in self.learning)]
         ready, _ = self.crew.job.runtime.wait(waiting, fleet.within(seconds))
-        self.queue.serve(ready)
         for part, rollout in fleet.take(ready):
             if rollout is None:  # its collector is gone: the next to ask writes there
                 self.queue.abandon(part)
                 continue
             self.meters.collected(rollout)
-            self.queue.commit(written(part, rollout), rollout.priorities)
+            self.queue.commit(part, rollout.priorities)
         while self.learning and self.learning[0][0].done():
             future, taken = self.learning.popleft()
             update = future.result()

@@ -7,24 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from rookery.data import arrays
-from rookery.data.replay import batch_specs
 from rookery.runtime.roster import span
-from rookery.types import Agent, Batch, Spec
-from rookery.workers.gradients import untouched
-from rookery.workers.shapes import rollout_specs
+from rookery.types import Agent, Spec
 
 
 def collector_roles(topology: Any) -> dict[str, tuple[int, int]]:
-    """Of a topology whose collectors live apart; with central inference, of one whose environments do."""
-    least, most = span(topology.collectors)
-    if getattr(topology, "inference", "local") == "local":
-        return {"collector": (least, most)}
-    if least < most:
-        raise ValueError(f"--collectors {least}..{most}: with central inference these are hosts, and their number is fixed")
-    return {"host": (least, most)}
+    """Of a topology whose collectors live apart."""
+    return {"collector": span(topology.collectors)}
 
 
 def fixed_rollouts(topology: Any, agent: Agent, spec: Spec) -> str | None:
@@ -40,24 +29,4 @@ def steps_per_batch(topology: Any, algorithm: Any) -> float:
     if steps is not None:
         return steps
     most = span(topology.collectors)[1]
-    length = getattr(algorithm, "rollout_length", 1)  # one that has none is refused, once its agent is built
-    return topology.num_envs // most * getattr(topology, "rollouts_per_batch", most) * length
-
-
-def shipped_gradients(agent: Agent, spec: Spec) -> str | None:
-    """What a topology that ships gradients cannot drive."""
-    if agent.needs.whole_episodes:
-        return "it learns from the returns of whole episodes and has no gradients: use Evolution"
-    if agent.gradients is None or agent.apply is None:
-        return (
-            "it has no gradients that one worker could send and another apply, because an update is several steps on one "
-            "batch: use Sync; or A2C instead of PPO, or --gradient-steps 1 where that is why"
-        )
-    shapes = batch_specs(agent.needs, rollout_specs(agent, spec, 1), 1)
-    batch = Batch(arrays.allocate(shapes), np.ones(shapes.reward.shape[1], np.float32), ())
-    if names := untouched(agent, batch):
-        return (
-            f"its update also changes {', '.join(names)}, which no gradient carries: use Sync, or --no-normalise-observations "
-            "and --no-normalise-rewards"
-        )
-    return None
+    return topology.num_envs // most * getattr(topology, "rollouts_per_batch", most) * algorithm.rollout_length

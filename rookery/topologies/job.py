@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from rookery.data import arrays
-from rookery.data.demonstrations import Demonstrations
-from rookery.data.replay import batch_specs, check_memory
+from rookery.data.queue import Queue
+from rookery.data.replay import Replay, batch_specs, check_memory
 from rookery.envs import Mended
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
@@ -21,9 +22,6 @@ from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 from rookery.workers.shapes import rollout_specs
-
-if TYPE_CHECKING:
-    from rookery.topologies.shards import AnyTable
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
 LIFE = 1 << 12  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too
@@ -41,7 +39,6 @@ class Job:
     env_restarts: int = 20  # failures of environments that a collector mends within a minute
     env: Any = None  # what the user named, for a topology that compiles environments into its own program
     env_options: Mapping[str, Any] = field(default_factory=dict)
-    shown: Demonstrations | None = None  # to be learned from beside what is collected
 
 
 class Edge(NamedTuple):
@@ -86,7 +83,6 @@ class Progress:
     snapshot: Callable[[], PyTree] | None
     #   quiesces the workers and returns the whole state; callable until the next next(). None in the middle of a step
     #   that must be finished first: ask the next Progress
-    waiting: str | None = None  # whom the table holds back now, and what for
 
 
 class Topology(Protocol):
@@ -108,16 +104,6 @@ class Topology(Protocol):
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]: ...
 
 
-class Published(Protocol):
-    """Whoever holds the newest parameters, and knows who works."""
-
-    @property
-    def params(self) -> PyTree: ...
-    @property
-    def version(self) -> int: ...
-    def workers(self) -> dict[str, int]: ...
-
-
 @dataclass
 class Meters:
     """Counts what a topology's workers report; part of every snapshot."""
@@ -133,9 +119,8 @@ class Meters:
     mended: list[Mended] = field(default_factory=list)
     report: dict[str, float] = field(default_factory=dict)
     lags: list[tuple[float, int]] = field(default_factory=list)
-    workers: dict[str, int] = field(default_factory=dict)  # what central inference says of its hosts
 
-    def collected(self, rollout: Collected, *, edge: str = "rollouts") -> None:
+    def collected(self, rollout: Collected) -> None:
         self.env_steps += rollout.env_steps
         self.episodes += len(rollout.episodes)
         self.finished += rollout.episodes
@@ -143,22 +128,17 @@ class Meters:
         self.mended += rollout.mended
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
-        self.moved(edge)
-        if rollout.said is not None:
-            self.workers = rollout.said.workers
-            for name, count in rollout.said.moved.items():
-                self.moved(name, count)
+        self.moved("rollouts")
 
-    def learned(self, update: Update, table: dict[str, float] | None = None, *, edge: str | None = "batches") -> None:
-        """table: what the table tells of itself; edge: None where a batch does not leave the worker that made it."""
+    def learned(self, update: Update, table: dict[str, float] | None = None) -> None:
+        """table: what the table tells of itself."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
         self.report = update.report | (table or {})
         self.lags.append((update.lag_mean, update.lag_max))
         self._spend("learn", update.busy_seconds)
         self._spend("learner_idle", update.idle_seconds)
-        if edge is not None:
-            self.moved(edge)
+        self.moved("batches")
         if update.priorities is not None:
             self.moved("priorities")
 
@@ -168,7 +148,7 @@ class Meters:
     def _spend(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def progress(self, crew: Published, *, snapshot: Callable[[], PyTree] | None, waiting: str | None = None) -> Progress:
+    def progress(self, crew: Crew, *, snapshot: Callable[[], PyTree] | None) -> Progress:
         finished, self.finished = self.finished, []
         mended, self.mended = self.mended, []
         lags, self.lags = self.lags, []
@@ -187,9 +167,8 @@ class Meters:
             lag_max=max((peak for _, peak in lags), default=0),
             seconds=dict(self.seconds),
             items=dict(self.items),
-            workers=crew.workers() | self.workers,
+            workers=crew.workers(),
             snapshot=snapshot,
-            waiting=waiting,
         )
 
     def snapshot(self) -> PyTree:
@@ -210,13 +189,10 @@ class Crew:
     """One learner and a fleet of collectors of a job, and what is done with all of them at once."""
 
     def __init__(
-        self, job: Job, *, collectors: tuple[int, int], envs_per_collector: int, make_pool: Callable[[], EnvPool], parts: int,
-        in_flight: int = 1, snapshot: PyTree | None, worker: Callable[..., Any] = Collector,
+        self, job: Job, *, collectors: tuple[int, int], envs_per_collector: int, groups: int, parts: int,
+        in_flight: int = 1, snapshot: PyTree | None,
     ) -> None:  # fmt: skip
-        """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector.
-
-        make_pool: of one collector; worker: made in its place, beside the learner: what waits for hosts cannot be given up.
-        """
+        """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector."""
         most, self.specs = collectors[1], rollout_specs(job.agent, job.spec, envs_per_collector)
         shapes = batch_specs(job.agent.needs, self.specs, parts)
         columns = shapes.reward.shape[1]
@@ -226,18 +202,17 @@ class Crew:
         if len(self._saved) != most:
             raise ValueError(f"the checkpoint was made with --collectors {len(self._saved)}, not {most}: use that number")
         self.job, self._most = job, most
-        self._make_pool, self._worker = make_pool, worker
-        self.stored = job.learners is not None and job.runtime.stores and worker is Collector
+        self._make_pool = functools.partial(job.make_pool, envs_per_collector, groups)
+        self.stored = job.learners is not None and job.runtime.stores
         self._losses = {"learners_lost": 0, "updates_lost": 0}
         self.learner = self._learner(snapshot["learner"] if snapshot else None)
         self._lives: list[int] = list(map(int, snapshot.get("lives", ()))) if snapshot else []
-        patience = job.runtime.patience if worker is Collector else None
+        patience = job.runtime.patience
         terms = Terms(least=collectors[0], most=most, in_flight=in_flight, call_deadline=patience, start_deadline=patience)
         self.collectors = Fleet(job.runtime, "collector", Roster(terms, self._lives), self._collector, self._greet)
         self.collectors.tend()  # they start while the learner does
         self.params, self.version = self.learner.call("published").result()
-        self._put: Callable[[PyTree], Any] = job.runtime.put if worker is Collector else lambda params: params
-        self._published = self._put(self.params)
+        self._published = job.runtime.put(self.params)
         self.learner.call("warm_up", shapes)
 
     def _learner(self, snapshot: PyTree | None) -> Handle:
@@ -256,7 +231,7 @@ class Crew:
         """A life that a snapshot was taken of goes on; every other starts its own streams."""
         goes_on = life.number == (self._lives[life.place] if self._lives else 0)
         return self.job.runtime.spawn(
-            self._worker, self.job.agent, self._make_pool, index=life.place, num_collectors=self._most,
+            Collector, self.job.agent, self._make_pool, index=life.place, num_collectors=self._most,
             seed=self.job.seed, incarnation=life.number * LIFE, env_restarts=self.job.env_restarts,
             snapshot=self._saved[life.place] if goes_on else None, name=f"collector-{life.place}", role="collector",
         )  # fmt: skip
@@ -267,7 +242,7 @@ class Crew:
     def publish(self, update: Update, meters: Meters) -> None:
         """Newest wins: a collector reads it at the start of its next rollout."""
         self.params, self.version = update.params, update.version
-        self._published = self._put(update.params)
+        self._published = self.job.runtime.put(update.params)
         meters.moved("parameters", self.collectors.publish("publish", self._published, update.version))
 
     def done(self, future: Future, seconds: float) -> bool:
@@ -282,7 +257,7 @@ class Crew:
             "rollouts_lost": roster.lost_calls,
         } | (self._losses if self.job.learners else {})
 
-    def snapshot(self, meters: Meters, queue: AnyTable) -> PyTree:
+    def snapshot(self, meters: Meters, queue: Queue | Replay) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call("snapshot").result(),
@@ -321,17 +296,16 @@ def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs:
     if (table := agent.needs.table) is None:
         return {}
     nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
-    ratio, batch, steps = table.config.samples_per_insert, table.batch_size * (1.0 - table.demo_ratio), 1
+    ratio, batch, steps = table.config.samples_per_insert, table.batch_size, 1
     if table.sequence_length:
         steps = agent.needs.rollout_length  # a sequence starts with every rollout
     kept = f"{table.config.capacity:,} steps in {nbytes / 1e6:,.0f} MB, {table.config.selector}"
-    shown = {"demonstrations": f"{table.demo_ratio:.2%} of a batch"} if table.demo_ratio else {}
     return {
         "replay": kept,
         "steps per update": f"{batch * steps / ratio:,.1f}",
         "samples per insert": f"{ratio:g}",
         "policy lag": "as old as the replay",
-    } | shown
+    }
 
 
 def parameter_bytes(agent: Agent) -> int:
@@ -340,11 +314,11 @@ def parameter_bytes(agent: Agent) -> int:
     return arrays.nbytes(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).params))
 
 
-def envs_each(num_envs: int, collectors: int, groups: int, *, whose: str = "collectors") -> int:
+def envs_each(num_envs: int, collectors: int, groups: int) -> int:
     """Environments per collector; refuses counts that cannot be shared out evenly."""
     if num_envs % (collectors * groups):
         raise ValueError(
-            f"--num-envs {num_envs} cannot be shared by {collectors} {whose} of {groups} groups: "
+            f"--num-envs {num_envs} cannot be shared by {collectors} collectors of {groups} groups: "
             f"try --num-envs {max(1, num_envs // (collectors * groups)) * collectors * groups}"
         )
     return num_envs // collectors

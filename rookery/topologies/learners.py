@@ -47,11 +47,9 @@ class Learners:
         self._life: Life | None = None
         self._ranks: list[Handle] = []
         self._specs: Rollout | None = None  # of the columns of one rank
-        self._kept: PyTree | None = None
-        self._kept_version, self._copied = 0, 0.0
         self._keep(snapshot)
-        self._version, self._begun = self._kept_version, ()  # type: int, PyTree
-        self._params: PyTree = jax.tree.map(jnp.array, self._until_done(lambda: self._begun))
+        self._version = 0 if snapshot is None else int(snapshot["version"])
+        self._params, self._version = self._until_done(lambda: self._begun)
         self._ended = time.perf_counter()
 
     # ------------------------------------------------------------------------------------------------ as a Learner
@@ -130,7 +128,7 @@ class Learners:
         own = lambda i: tuple(range(i * self._devices, (i + 1) * self._devices)) if self._runtime.name == "local" else None
         self._all("join", [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
         begin = (self._agent, self._seed, self._devices, self._version, self._runtime.put(self._kept))
-        self._begun = self._all("begin", [begin] * count, START_SECONDS)[0]  # the parameters
+        self._begun = self._all("begin", [begin] * count, START_SECONDS)[0]
         if self._specs is not None:  # they are replaced: compile again, from the cache
             self._all("warm_up", [(self._specs,)] * count, START_SECONDS)
         self._roster.ready(self._life, time.monotonic())

@@ -11,15 +11,13 @@ and random numbers are keyed by counters, so a run is bit-reproducible for a giv
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
-from rookery.data.queue import Taken
+from rookery.data.replay import table_for
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
-from rookery.topologies.shards import open_table, written
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.collector import Collected
 
@@ -55,29 +53,17 @@ class Sync:
         meters = Meters.continued(snapshot)
         try:
             crew = Crew(
-                job, collectors=(self.collectors, self.collectors), envs_per_collector=each,
-                make_pool=partial(job.make_pool, each, self.groups), parts=self.collectors, snapshot=snapshot,
+                job, collectors=(self.collectors, self.collectors), envs_per_collector=each, groups=self.groups,
+                parts=self.collectors, snapshot=snapshot,
             )  # fmt: skip
             fleet = crew.collectors
-            table = open_table(
-                job.runtime, job.agent.needs, crew.specs, collectors=self.collectors, in_flight=1, parts=self.collectors,
-                slots=1, prefetch=0, ahead=0, seed=job.seed, stored=crew.stored, shown=job.shown,
+            table = table_for(
+                job.agent.needs, crew.specs, collectors=self.collectors, in_flight=1, parts=self.collectors, slots=1,
+                prefetch=0, seed=job.seed, stored=crew.stored,
             )  # fmt: skip
             if snapshot is not None:
                 table.restore(snapshot["queue"])
-
-            def batch() -> Generator[Progress, None, Taken | None]:
-                """Takes the next batch, None where there is none; what shards of a replay were asked comes first."""
-                while True:
-                    while not table.settled:
-                        ready, _ = job.runtime.wait(table.pending(), TICK_SECONDS)
-                        table.serve(ready)
-                        if not ready:
-                            yield meters.progress(crew, snapshot=None)
-                    if (taken := table.take()) is not None or table.settled:
-                        return taken
-
-            taken = yield from batch()  # a replay that was saved between two updates goes on with the next
+            taken = table.take()  # a replay that was saved between two updates goes on with the next
             while True:
                 while taken is not None:  # a queue gives one batch, a replay as many as its limiter allows
                     learned = crew.learner.call("learn", taken.batch)
@@ -88,7 +74,7 @@ class Sync:
                     meters.learned(update, table.metrics())
                     crew.publish(update, meters)
                     yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
-                    taken = yield from batch()
+                    taken = table.take()
                 parts = [part for _ in range(self.collectors) if (part := table.claim())]  # there is room for all of them
                 rollouts: dict[int, Collected] = {}
                 while len(rollouts) < self.collectors:
@@ -99,11 +85,11 @@ class Sync:
                     answers = fleet.take(ready)  # without a result: the next one in that place collects it anew
                     rollouts |= {place: rollout for place, rollout in answers if rollout is not None}
                     if not ready:
-                        yield meters.progress(crew, snapshot=None, waiting=table.waiting())
+                        yield meters.progress(crew, snapshot=None)
                 for place, part in enumerate(parts):
                     meters.collected(rollouts[place])
-                    table.commit(written(part, rollouts[place]), rollouts[place].priorities)
-                if (taken := (yield from batch())) is None:  # a replay that waits for more
-                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table), waiting=table.waiting())
+                    table.commit(part, rollouts[place].priorities)
+                if (taken := table.take()) is None:  # a replay that waits for more
+                    yield meters.progress(crew, snapshot=lambda: crew.snapshot(meters, table))
         finally:
             job.runtime.close()

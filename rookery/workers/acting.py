@@ -23,16 +23,11 @@ def compiled_step(agent: Agent) -> Callable[..., tuple[PyTree, Decision]]:
     def step(
         params: PyTree, observation: PyTree, memory: PyTree, first: Array, explore: PyTree, key: Any, counter: Array
     ) -> tuple[PyTree, Decision]:
-        memory = fresh_where_first(agent, memory, first)
+        fresh = agent.memory(first.shape[0])
+        memory = jax.tree.map(lambda new, old: jnp.where(column(first, old), new, old), fresh, memory)
         return memory, agent.act(params, observation, memory, jax.random.fold_in(key, counter), explore)
 
     return jax.jit(step)
-
-
-def fresh_where_first(agent: Agent, memory: PyTree, first: Array) -> PyTree:
-    """The memory that a decision starts from: a new episode starts with a new one."""
-    fresh = agent.memory(first.shape[0])
-    return jax.tree.map(lambda new, old: jnp.where(column(first, old), new, old), fresh, memory)
 
 
 def with_previous(observation: PyTree, action: PyTree, reward: np.ndarray, first: np.ndarray) -> PyTree:

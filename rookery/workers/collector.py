@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,10 +33,9 @@ class Collected(NamedTuple):
     env_steps: int  # valid rows
     episodes: list[Episode]
     seconds: dict[str, float]  # env, inference, transfer
-    rollout: Any  # the Rollout; None where it stays with the worker that learns from it
+    rollout: Rollout
     mended: Sequence[Mended] = ()  # environments that failed and were rebuilt
     priorities: np.ndarray | None = None  # [T, B] of its rows
-    said: Any = None  # by central inference (inference.Said)
 
 
 class Collector:

@@ -51,7 +51,7 @@ class Evaluator:
         pool.take_episodes()
         for _ in range(self._max_steps):
             action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
-            now = step_all(pool, mender, action)
+            now = _step(pool, mender, action)
             total += now.reward * running
             length += running
             for failure in mender.take():  # begun anew
@@ -70,8 +70,7 @@ class Evaluator:
             self._pool.close()
 
 
-def step_all(pool: EnvPool, mender: Mender, action: PyTree) -> TimeStep:
-    """One step of every environment, whatever its group."""
+def _step(pool: EnvPool, mender: Mender, action: PyTree) -> TimeStep:
     for group, part in enumerate(pool.groups):
         pool.send(jax.tree.map(lambda x, p=part: x[p], action), group)
     parts = [mender.recv(group) for group in range(len(pool.groups))]

@@ -19,7 +19,7 @@ from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 from rookery.workers import mesh
 from rookery.workers.flat import from_flat, to_flat
-from rookery.workers.nonfinite import NonFinite, culprit, guarded
+from rookery.workers.nonfinite import NonFinite, culprit
 
 
 class Update(NamedTuple):
@@ -60,10 +60,6 @@ class Learner:
     def published(self) -> tuple[PyTree, int]:
         return self.params, self.version
 
-    def replace(self, params: PyTree) -> None:
-        """Other parameters, the same optimizer's state."""
-        self._state = self._state._replace(params=params)
-
     def warm_up(self, specs: Rollout) -> None:
         """Compiles `learn` on zeros, and forgets the result; done while collectors fill the first batch."""
         rollout = arrays.allocate(specs)
@@ -93,10 +89,19 @@ class Learner:
     def _guarded(
         self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array
     ) -> tuple[TrainState, Report, Array | None, Array]:
-        """The key is an argument: as a constant of the program it would make each seed compile anew."""
+        """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params].
+
+        The key is an argument: as a constant of the program it would make each seed compile anew.
+        """
         state = TrainState(params, slow, optimizer, updates)
-        learned, finite = guarded(self._agent, state, batch, jax.random.fold_in(key, counter))
-        return *learned, finite
+        learned = self._agent.learn(state, batch, jax.random.fold_in(key, counter))
+        finite = jnp.stack(
+            [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]
+            + [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state.params)]
+        )
+        keep = finite.all()
+        state = jax.tree.map(lambda new, old: jnp.where(keep, new, old), learned.state, state)
+        return state, learned.report, learned.priorities, finite
 
     def snapshot(self) -> PyTree:
         return {"state": to_flat(self._state), "version": self.version}

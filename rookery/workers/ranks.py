@@ -10,8 +10,8 @@ import contextlib
 import functools
 import os
 import socket
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -62,13 +62,11 @@ class Rank:
             coordinator_bind_address=address, initialization_timeout=120,
         )  # fmt: skip
 
-    def begin(self, agent: Agent, seed: int, devices: int, version: int, snapshot: PyTree | None) -> PyTree:
-        """Continues from a snapshot, as `version`: what was published before has numbers that are not given again.
-
-        -> the parameters, of the first rank."""
+    def begin(self, agent: Agent, seed: int, devices: int, version: int, snapshot: PyTree | None) -> tuple[PyTree, int]:
+        """Continues from a snapshot, as `version`: what was published before has numbers that are not given again."""
         self._learner = Learner(agent, seed=seed, snapshot=snapshot, devices=devices)
         self._learner.version = max(version, self._learner.version)
-        return self._plain(self._learner.params)
+        return self._plain(self._learner.params), self._learner.version
 
     def warm_up(self, specs: Rollout) -> None:
         """specs: of the columns of this rank."""
@@ -112,8 +110,7 @@ class Rank:
     def _plain(self, params: PyTree) -> PyTree:
         return jax.tree.map(np.asarray, params) if self._number == 0 else None
 
-    def _together(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What all ranks do at the same time; it breaks off when one of them is gone."""
+    def _together(self, function, *args):  # type: ignore[no-untyped-def]
         try:
             return function(*args)
         except jax.errors.JaxRuntimeError as error:

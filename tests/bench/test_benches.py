@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import cartpole, central, learning, memory, metrics, peers, pong, process, roofline, runtimes
+from rookery.bench import cartpole, learning, memory, metrics, peers, pong, process, roofline, runtimes
 
 NOW = {
     "date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0],
@@ -140,26 +140,6 @@ def test_pong_takes_ratios_of_medians():
     assert [v.value for v in found.verdicts] == pytest.approx([3.4, 850 / 600])
     assert [v.met for v in found.verdicts] == [True, False]
     assert found.rows[2]["runs"] == 1 and found.failures == ["c: lost"]
-
-
-# -------------------------------------------------------------------------------------------------------- central
-
-
-def test_central_compares_medians_and_says_where_the_time_goes():
-    options = central.parse(["--repeats", "2", "--more", "seed"])
-    metrics = [
-        {"seconds": float(s), "updates": s, "env_steps": 100 * s, "trained_steps": 100 * s, "time/env": 0.2 if s < 18 else 0.4}
-        for s in range(1, 60)
-    ]
-    found = central.window(metrics, options, until=60)
-    assert found["steps_per_s"] == pytest.approx(100) and 0.35 < found["env"] < 0.4 and found["learn"] is None
-    assert "--start-seconds" in central.window(metrics[:10], options, until=60)["failure"]
-    run = lambda arm, rate: {"arm": arm, "seed": 0, "command": "c", "steps_per_s": rate, "inference": rate / 1000}
-    arms = [run("impala", 800.0), run("impala", 1000.0), run("sample-factory", 880.0), run("sample-factory", 840.0)]
-    record = central.summarise(options, NOW, [*arms, {"arm": "seed", "seed": 0, "command": "c", "failure": "lost"}])
-    assert [v.value for v in record.verdicts] == pytest.approx([860 / 900]) and record.verdicts[0].met
-    assert [row["arm"] for row in record.rows] == ["impala", "sample-factory", "seed"]
-    assert record.rows[1]["inference"] == pytest.approx(0.86) and record.failures == ["c: lost"]
 
 
 # --------------------------------------------------------------------------------------------------------- memory

@@ -136,16 +136,3 @@ def test_a_snapshot_brings_everything_back():
     assert one.sweep() == other.sweep()
     with pytest.raises(ValueError, match="20 chunks"):
         store(num_chunks=21).restore(one.snapshot())
-
-
-def test_a_lane_that_is_begun_anew_again_and_again_still_gives_its_chunks_back():
-    subject = store(num_chunks=40, num_lanes=1, ahead=1)
-    kept = append(subject, [0], [0], 3)[0].rows[0]  # an item in the first chain stays for long
-    subject.hold(kept)
-    for number in range(1, 11):
-        stream = np.array([number])  # another incarnation of the same environment
-        subject.append(stream, np.array([0]), {"x": np.zeros((3, 1), np.int64)}, {})
-        subject.sweep()
-        assert subject.used_chunks == 2, f"the open chunk and the one that is held, after {number} incarnations"
-    subject.drop(kept)
-    assert subject.sweep() == 1

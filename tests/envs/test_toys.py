@@ -36,11 +36,6 @@ class Scripted:
         self.cue = cue if self.cue is None else np.where(shown.any(axis=1), cue, self.cue)
         return self.cue
 
-    def deep_sea(self, step):
-        size = step.observation.shape[-1]
-        at = step.observation.reshape(-1, size * size).argmax(axis=1)
-        return TOYS["deep-sea"]().right(at // size, at % size)
-
     def dict_obs(self, step):
         side = step.observation["image"][:, 0, -1, 0] > 0
         return (side ^ (step.observation["vector"][:, 0] > 0)).astype(int)
@@ -66,7 +61,7 @@ def test_the_best_policy_has_the_optimal_return(id):
     if id == "point-reach":  # the best return depends on where it starts
         assert np.mean(returns) == pytest.approx(pool.toy.optimal_return, abs=4 * np.std(returns) / 20)
     else:
-        assert returns == pytest.approx([pool.toy.optimal_return] * 400, abs=1e-6)
+        assert set(returns) == {pool.toy.optimal_return}
 
 
 @pytest.mark.parametrize("id", TOYS)
@@ -94,24 +89,6 @@ def test_a_cue_is_shown_once_and_asked_for_after_the_delay():
     assert all(step.observation[:, :2].sum() == (4 if t == 0 else 0) for t, step in enumerate(steps))
     assert [step.observation[0, 2] for step in steps] == [0, 0, 0, 0, 0, 1, 0]
     assert steps[6].terminated.all()
-
-
-def test_no_action_is_right_everywhere_in_the_deep_sea_and_one_wrong_step_misses():
-    toy = TOYS["deep-sea"]()
-    way = toy.right(np.arange(10), np.arange(10))
-    assert 3 <= way.sum() <= 7 and (way[1:] != way[:-1]).sum() not in (0, 9)
-    for wrong in range(10):
-        pool = envs.make("deep-sea", 1)
-        pool.reset(0)
-        column = 0  # the way right is that of the cell it is in
-        for row in range(10):
-            right = int(toy.right(np.array([row]), np.array([column]))[0])
-            went = row != wrong
-            step = advance(pool, np.array([right if went else 1 - right]))
-            column = max(0, min(9, column + (1 if went else -1)))
-            if row < 9:
-                assert step.observation[0, row + 1, column] == 1 == step.observation.sum()
-        assert pool.take_episodes()[0].total_reward == pytest.approx(-0.009, abs=1e-6)
 
 
 def test_one_leaf_alone_does_not_solve_dict_obs():

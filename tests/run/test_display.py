@@ -52,18 +52,6 @@ def test_the_panel_fits_every_terminal_and_shows_every_number(width, encoding):
         assert text.isascii()
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_table_that_holds_somebody_back_says_so_in_the_panel_and_in_the_line(width):
-    said = "waiting: 412 more inserts before the next sample (88 of min_size 500)"
-    text = drawn(width, dataclasses.replace(ROW, waiting=said))
-    assert max(map(len, text.splitlines())) <= width
-    words = " ".join(text.replace("│", " ").split())
-    assert said.replace("waiting:", "waiting") in words and "waiting" not in drawn(width)
-    new = dataclasses.replace(ROW, waiting=said, starting=True)
-    assert "compiled" not in drawn(width, new) and "412 more" in drawn(width, new)
-    assert display.plain_line(new).endswith(said) and "waiting" not in display.plain_line(ROW)
-
-
 def test_the_panel_is_compact_at_80_columns():
     assert len(drawn(80).splitlines()) == 9
 

@@ -34,14 +34,6 @@ CASES = {
         ["Nothing stands out", "env 28%, learn 27%, inference 25%"],
     ),
     "nothing measured": ({}, {"overlaps": False}, ["Nothing stands out"]),
-    "a table that never filled": (
-        {"seconds": 5.0, "starting": True}, {"waiting": "waiting: 412 more inserts before the next sample (88 of 500)"},
-        ["Nothing was learned. Waiting: 412 more inserts", "lower --replay.min-size"],
-    ),
-    "a ratio": (
-        {"learner_idle": 0.8, "phases": {"wait": 0.7}}, {"waiting": "waiting: 7 more inserts before the next sample"},
-        ["80% of the time. In the end it was waiting: 7 more inserts", "--collectors 8"],
-    ),
     "start-up, inferred": ({"seconds": 5.0, "env_steps": 1000}, {}, ["Start-up and compilation took 80%", "5 s"]),
     "start-up, measured": ({"seconds": 5.0, "phases": {"start": 0.6, "env": 0.4}}, {}, ["Start-up", "60%"]),
     "slow start of a long run": (

@@ -151,7 +151,7 @@ def test_of_a_machine_that_is_silent_nothing_is_waited_for_and_whoever_finds_no_
     look = lambda self, machines: machines.update({node: ("10.0.0.9", 1)}) or silent
     monkeypatch.setattr(ray_runtime.Links, "look", look)
     runtime = audited().runtime
-    assert runtime.room("collector", 0) == 8
+    assert runtime.room("collector", 0) > 0
     handle = runtime.spawn(Sleeper, name="w", role="collector")
     assert handle.call("sleep", 0.0).result(60) == 0.0
     asleep = handle.call("sleep", 30.0)

@@ -156,39 +156,6 @@ def test_actor_learner_with_a_replay_learns_reports_its_edges_and_goes_on_after_
     driver.close()
 
 
-def test_a_drain_takes_no_batch_out_of_a_replay() -> None:
-    """The table could be sampled for ever: a drain that fed the learner while it may would never end."""
-    driver = drive(ActorLearner(num_envs=4, collectors=1, groups=1, prefetch=1), APEX)
-    progress = last(driver, 3)
-    pipeline = progress.snapshot.__self__  # type: ignore[union-attr]
-    table, taken = pipeline.queue, []
-    take = table.take
-    table.take = lambda: taken.append(take()) or taken[-1]
-    assert table.table.limiter.can_sample(APEX.batch_size) and table.num_full == 0
-    progress.snapshot()
-    assert not taken and not pipeline.learning
-    driver.close()
-
-
-@pytest.mark.parametrize("topology", [Sync(num_envs=4), ActorLearner(num_envs=4, groups=1)])
-def test_a_table_that_fills_says_how_many_inserts_are_missing(topology: Any) -> None:
-    driver = drive(topology, CASES["dqn"])
-    progress = next(progress for progress in driver if progress.env_steps)
-    assert progress.updates or "more inserts before the next sample" in (progress.waiting or "")
-    assert progress.updates or f"of min_size {UNIFORM.min_size}" in (progress.waiting or "")
-    driver.close()
-
-
-def test_a_trainer_tells_of_a_stall_and_of_nothing_else(tmp_path: Any) -> None:
-    options = dict(env=ENV, num_envs=4, network={"hidden": (4,)}, runs=str(tmp_path), eval_episodes=0, total_steps=10**6)
-    with Trainer("dqn", **options, replay={"min_size": 10**5, "capacity": 10**5}) as trainer:
-        trainer.advance()
-        said = trainer.row().waiting
-        assert said is not None and "of min_size 100,000" in said
-        trainer._done = (-1, -1)  # as if both had gone on since the last row
-        assert trainer.row().waiting is None
-
-
 def test_the_graph_says_what_the_replay_takes() -> None:
     facts = Sync(num_envs=4).graph(agent_of(CASES["rainbow"]), envs.spec_of(ENV)).facts
     assert facts["replay"].startswith("200 steps in") and "prioritized" in facts["replay"]

@@ -14,21 +14,7 @@ import numpy as np
 from rookery.data import arrays
 from rookery.envs.pool import split
 from rookery.trees import tree_leaves
-from rookery.types import (
-    Agent,
-    Array,
-    Batch,
-    Decision,
-    Episode,
-    Gradients,
-    Learned,
-    Needs,
-    PyTree,
-    Rollout,
-    Spec,
-    TimeStep,
-    TrainState,
-)  # fmt: skip
+from rookery.types import Agent, Array, Batch, Decision, Episode, Learned, Needs, PyTree, Rollout, Spec, TimeStep, TrainState
 from rookery.workers.collector import Collected, Collector
 
 ACTIONS = 4
@@ -212,20 +198,6 @@ def counting_agent(
     explore = lambda env_index, num_envs, env_steps: {"x": np.asarray(env_index + 1000.0 * env_steps, np.float32)}
     needs = Needs(rollout_length, discount, previous=previous, return_discount=return_discount)
     return Agent(init, memory, decide, explore, learn or sum_up, needs, process=process)
-
-
-def summing_agent() -> Agent:
-    """Its gradient is the number of transitions in the rollout: the parameters add up what was applied."""
-    agent = counting_agent(3)
-
-    def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
-        rows = batch.rollout.valid.sum()
-        return Gradients({"offset": jnp.ones((), jnp.int32), "sum": rows}, {"loss": rows})
-
-    def apply(state: TrainState, gradients: Gradients) -> TrainState:
-        return state._replace(params=jax.tree.map(jnp.add, state.params, gradients.tree), updates=state.updates + 1)
-
-    return agent._replace(gradients=gradients, apply=apply)
 
 
 def params(offset: int = 0) -> PyTree:
