@@ -1,4 +1,4 @@
-"""R2D2 names a cue that it saw steps ago, by greedy episodes; a DQN, which has no memory, cannot."""
+"""R2D2 names a cue that it saw eight steps ago, by greedy episodes; a DQN, which has no memory, cannot."""
 
 import os
 
@@ -6,13 +6,13 @@ import rookery
 from rookery.envs.toys import TOYS
 
 SHARED = {
-    "env": "cue-recall", "env_options": {"delay": 4}, "num_envs": 16, "target_period": 50, "learning_rate": 3e-3,
-    "discount": 0.9, "eval_episodes": 64, "checkpoint_every": 10**6, "stop_eval_return": 0.95,
+    "env": "cue-recall", "num_envs": 16, "target_period": 50, "learning_rate": 3e-3, "discount": 0.95, "eval_episodes": 64,
+    "checkpoint_every": 10**6, "stop_eval_return": 0.95,
 }  # fmt: skip
 R2D2 = {
-    "groups": 1, "rollout_length": 6, "burn_in": 6, "sequence_length": 12, "batch_size": 32, "n_step": 3, "adam_epsilon": 1e-5,
-    "network": {"hidden": (16,), "core": "lstm", "core_size": 16}, "eval_every": 100, "total_steps": 60_000,
-    "replay": {"capacity": 20_000, "min_size": 100, "samples_per_insert": 4.0},
+    "groups": 1, "rollout_length": 10, "burn_in": 10, "sequence_length": 20, "batch_size": 32, "n_step": 5,
+    "adam_epsilon": 1e-5, "network": {"hidden": (16,), "core": "lstm", "core_size": 16}, "eval_every": 50,
+    "total_steps": 60_000, "replay": {"capacity": 20_000, "min_size": 100, "samples_per_insert": 4.0},
 }  # fmt: skip
 DQN = {
     "rollout_length": 2, "batch_size": 64, "gradient_steps": 4, "network": {"hidden": (16,)}, "epsilon_steps": 2_000,
