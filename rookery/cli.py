@@ -311,6 +311,9 @@ def list_things(args: list[str]) -> int:
         print(f"no runs in {root}/ yet: rookery train ppo --env CartPole-v1 makes one")
     else:
         print(listing.table(rows, width=listing.terminal_width()))
+        if what == "systems":
+            print("\nalgorithm × topology, each on local and on ray (-: refused, with the reason):\n")
+            print(listing.table(listing.matrix(), width=listing.terminal_width()))
     return 0
 
 

@@ -128,7 +128,7 @@ class DQN:
                 params["network"], slow, batch, key, network=network, atoms=atoms, config=self
             )
             tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
-            return Gradients(tree, report | {"gradient_norm": norms.total}, None if self.fresh else priorities)
+            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities if prioritized else None)
 
         def step(state: TrainState, gradients: Gradients, taken: Array) -> TrainState:
             """taken: gradient steps, this one included."""
@@ -154,7 +154,7 @@ class DQN:
 
             state, (reports, priorities) = jax.lax.scan(body, state, (pieces(batch, K), jnp.arange(K)))
             report = {name: values.mean() for name, values in reports.items()}
-            return Learned(state._replace(updates=state.updates + 1), report, priorities.reshape(-1))
+            return Learned(state._replace(updates=state.updates + 1), report, priorities.reshape(-1) if prioritized else None)
 
         value_of = jax.jit(lambda params, observation: network.step(params["network"], observation, (), None)[0].q.max(-1))
 

@@ -86,6 +86,7 @@ class R2D2:
             raise ValueError(f"--demo-ratio {self.demo_ratio:g}: it is a share of the sequences, at least 0 and less than 1")
         network = q_network(spaces.with_previous(spec), self.network, dueling=self.dueling, torso=torso)
         optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
+        prioritized = self.replay.selector == "prioritized"
 
         def init(key: Array) -> TrainState:
             params = {"network": network.init(key)}
@@ -107,7 +108,7 @@ class R2D2:
                 params["network"], slow, batch, network=network, config=self
             )
             tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
-            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities)
+            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities if prioritized else None)
 
         def apply(state: TrainState, gradients: Gradients) -> TrainState:
             change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])

@@ -18,12 +18,22 @@ def systems() -> Rows:
             "system": s.name,
             "algorithm": s.algorithm.split(":")[1],
             "topology": s.topology.split(":")[1],
-            "runtime": "local",
+            "runtime": " ".join(all_systems.RUNTIMES),
             "summary": s.summary,
             "paper": s.paper,
         }
         for s in all_systems.SYSTEMS.values()
     ]
+
+
+def matrix() -> Rows:
+    """Algorithm by topology: the systems that are this combination, "yes" where it has no name, "-" where it is refused."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for s in all_systems.SYSTEMS.values():
+        named.setdefault((s.algorithm.split(":")[1], s.topology.split(":")[1]), []).append(s.name)
+    algorithms = dict.fromkeys(algorithm for allowed in all_systems.MATRIX.values() for algorithm in allowed)
+    cell = lambda a, t: " ".join(named.get((a, t), ["yes" if a in all_systems.MATRIX[t] else "-"]))
+    return [{"algorithm": a} | {topology: cell(a, topology) for topology in all_systems.MATRIX} for a in algorithms]
 
 
 def envs() -> Rows:

@@ -29,6 +29,7 @@ from rookery.data.config import TableSpec
 from rookery.data.memory import check_fits
 from rookery.envs.jax_sources import build, is_jax_id, kind_of
 from rookery.envs.registry import JAX_IDS
+from rookery.topologies.fits import rows_of
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers import ring
@@ -65,7 +66,7 @@ class Anakin:
 
     def steps_per_update(self, algorithm: Any) -> float:
         steps = getattr(algorithm, "steps_per_update", None)
-        return self.num_seeds * (self.num_envs * algorithm.rollout_length if steps is None else steps)
+        return self.num_seeds * (self.num_envs * rows_of(algorithm) if steps is None else steps)
 
     def pace(self, agent: Agent) -> Pace:
         """One rollout and one update after the other, or as many of each as the replay's samples per insert ask for."""

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rookery.topologies.fits import shipped_gradients
+from rookery.topologies.fits import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
 from rookery.topologies.places import head_count, place_workers, slow_bytes
 from rookery.topologies.staleness import Staleness
@@ -56,7 +56,7 @@ class AsyncGradients:
         return None
 
     def steps_per_update(self, algorithm: Any) -> float:
-        return self.num_envs // self.workers * algorithm.rollout_length
+        return self.num_envs // self.workers * rows_of(algorithm)
 
     def max_lag(self) -> int:
         return 0  # what is played is differentiated with the same parameters

@@ -34,14 +34,18 @@ def fixed_rollouts(topology: Any, agent: Agent, spec: Spec) -> str | None:
     return "it learns from the returns of whole episodes, and rollouts are cut at a fixed length: use Evolution"
 
 
+def rows_of(algorithm: Any) -> int:
+    """The length of its rollouts; one that has none learns from whole episodes, and is refused once its agent is built."""
+    return getattr(algorithm, "rollout_length", 1)
+
+
 def steps_per_batch(topology: Any, algorithm: Any) -> float:
     """Steps per update: those that an algorithm with a replay asks for, else the rows of a batch."""
     steps = getattr(algorithm, "steps_per_update", None)
     if steps is not None:
         return steps
     most = span(topology.collectors)[1]
-    length = getattr(algorithm, "rollout_length", 1)  # one that has none is refused, once its agent is built
-    return topology.num_envs // most * getattr(topology, "rollouts_per_batch", most) * length
+    return topology.num_envs // most * getattr(topology, "rollouts_per_batch", most) * rows_of(algorithm)
 
 
 def shipped_gradients(agent: Agent, spec: Spec) -> str | None:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from rookery.data import arrays
 from rookery.runtime.roster import Life
-from rookery.topologies.fits import shipped_gradients
+from rookery.topologies.fits import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
 from rookery.topologies.places import head_count, place_workers
 from rookery.topologies.staleness import Staleness
@@ -58,7 +58,7 @@ class Gossip:
         return None
 
     def steps_per_update(self, algorithm: Any) -> float:
-        return self.num_envs * algorithm.rollout_length  # an update is one of every peer
+        return self.num_envs * rows_of(algorithm)  # an update is one of every peer
 
     def max_lag(self) -> int:
         return 0

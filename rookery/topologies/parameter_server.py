@@ -25,7 +25,7 @@ import jax
 from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.runtime.roster import Life
-from rookery.topologies.fits import shipped_gradients
+from rookery.topologies.fits import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes, replay_facts
 from rookery.topologies.places import head_count, place_workers, slow_bytes
 from rookery.topologies.staleness import Outliers, Staleness
@@ -66,7 +66,7 @@ class ParameterServer:
 
     def steps_per_update(self, algorithm: Any) -> float:
         steps = getattr(algorithm, "steps_per_update", None)
-        return self.num_envs // self.workers * algorithm.rollout_length if steps is None else steps
+        return self.num_envs // self.workers * rows_of(algorithm) if steps is None else steps
 
     def max_lag(self) -> int:
         return 0  # without a replay, what is played is differentiated with the same parameters

@@ -77,7 +77,7 @@ class Apart(LocalRuntime):
         self.held = held
 
     def apart(self, role: str) -> bool:
-        return role == "shard"
+        return role in ("shard", "collector")  # rollouts are handed to shards as they are
 
     def spawn(self, worker: Any, *args: Any, name: str, role: str = "", **kwargs: Any) -> Any:
         if role != "shard":

@@ -71,4 +71,4 @@ def test_more_devices_than_there_are_are_refused_with_the_remedy() -> None:
     from rookery.run.config import ConfigError, resolve
 
     with pytest.raises(ConfigError, match=r"--devices 512: .*xla_force_host_platform_device_count=512"):
-        assemble(resolve("ppo", env="CartPole-v1", devices=512))
+        assemble(resolve("ppo", env="CartPole-v1", num_envs=512, devices=512))

@@ -1,0 +1,59 @@
+"""Algorithm × topology: every cell that is allowed is built and run, every other is refused with what would be right."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from rookery import systems
+from rookery.run.assemble import assemble
+from rookery.run.config import Config, ConfigError, resolve
+from rookery.run.trainer import Trainer
+
+ALGORITHMS = {entry.algorithm.split(":")[1]: entry.algorithm_class for entry in systems.SYSTEMS.values()}
+CELLS = [(algorithm, topology) for topology in systems.MATRIX for algorithm in ALGORITHMS]
+SMALL: dict[str, Any] = {
+    "num_envs": 4, "rollout_length": 4, "minibatches": 2, "epochs": 1, "batch_size": 8, "sequence_length": 4, "burn_in": 4,
+    "population": 4, "max_episode_steps": 20, "workers": 2, "peers": 2, "eval_episodes": 0, "updates_per_call": 2,
+    "best": 1,
+}  # fmt: skip
+REPLAY = {"capacity": 400, "min_size": 8, "samples_per_insert": 2.0}
+
+
+def cell(algorithm: str, topology: str, **options: Any) -> Config:
+    """The smallest that is one, on an environment that every topology can drive."""
+    made, driven = ALGORITHMS[algorithm]()(), systems.load_topology(topology)()
+    names = {f.name for part in (made, driven) for f in dataclasses.fields(part)} | {"eval_episodes"}
+    small = {name: value for name, value in SMALL.items() if name in names}
+    if "network" in names:
+        small["network"] = {"hidden": (8,)} | ({"core": "lstm", "core_size": 8} if algorithm == "R2D2" else {})
+    if "replay" in names:
+        small["replay"] = REPLAY | ({"min_size": 2} if algorithm == "R2D2" else {})
+    if (algorithm, topology) == ("DQN", "AsyncGradients"):
+        small["fresh"] = True
+    return resolve(made, env="jax:catch", topology=driven, **small | options)
+
+
+@pytest.mark.parametrize("algorithm, topology", [c for c in CELLS if c[0] in systems.MATRIX[c[1]]])
+def test_what_is_allowed_runs(algorithm: str, topology: str, tmp_path: Any) -> None:
+    with Trainer.from_config(cell(algorithm, topology, runs=str(tmp_path))) as trainer:
+        while (progress := trainer.advance()).updates < 3 or not progress.version:
+            assert progress.env_steps < 20_000, "it collects and does not learn"
+        declared = {edge.name for edge in trainer.graph.edges}
+        assert set(progress.items) <= declared, "what a run moves is what `rookery show` declares"
+        if trainer.agent.needs.table is None:  # else data is as old as the replay
+            assert progress.lag_max <= trainer.config.topology.max_lag()
+
+
+@pytest.mark.parametrize("algorithm, topology", [c for c in CELLS if c[0] not in systems.MATRIX[c[1]]])
+def test_what_cannot_be_right_is_refused_with_what_would_be(algorithm: str, topology: str) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)(cannot drive|may learn from data).*: use \w+"):
+        assemble(cell(algorithm, topology))
+
+
+def test_every_system_is_a_cell_of_the_matrix() -> None:
+    assert {*systems.MATRIX} == {*systems.TOPOLOGIES}
+    for entry in systems.SYSTEMS.values():
+        assert entry.algorithm.split(":")[1] in systems.MATRIX[entry.topology.split(":")[1]], entry.name
