@@ -67,7 +67,7 @@ class Runtime:
     def spawn(self, worker: Any, *, name: str, role: str = "") -> Any:
         self.calls: list[Future] = []
         call = lambda method, *args: self.calls.append(Future()) or self.calls[-1]
-        return SimpleNamespace(name=name, ready=Future(), call=call, fill=call, now=None, kill=None)
+        return SimpleNamespace(name=name, ready=Future(), call=call, fill=call, now=None, kill=None, keep=None)
 
 
 def test_every_batch_on_its_way_to_the_learner_is_in_the_ledger_and_lives_are_timed() -> None:
