@@ -10,7 +10,8 @@ them; memory, partial rollouts and the first states of rollouts live beside the 
 decided on together, up to --inference-batch environments, and nobody waits longer than --inference-wait-ms for the others.
 
 On `ray` a host is an actor. On `local` all groups are those of one pool, whose environments may live in worker processes.
-Parameters may change inside a rollout: a rollout during which more than --inference-lag updates came is discarded.
+Parameters may change inside a rollout: one during which more than --inference-lag updates came is discarded, unless it
+goes to a replay table.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def crew(topology: Any, job: Job, snapshot: PyTree | None) -> Crew:
     make_pool: Callable[[], EnvPool] = functools.partial(job.make_pool, shape.columns, topology.groups)
     if topology.inference == "central":
         wait = None if topology.inference_wait_ms is None else topology.inference_wait_ms / 1000
-        options = {"batch": topology.inference_batch, "wait_seconds": wait, "max_lag": topology.inference_lag}
+        lag = topology.inference_lag if job.agent.needs.table is None else None  # what is replayed is old anyway
+        options = {"batch": topology.inference_batch, "wait_seconds": wait, "max_lag": lag}
         worker, make_pool = functools.partial(Inference, **options), functools.partial(_pool, topology, job)
     return Crew(
         job, collectors=shape.collectors, envs_per_collector=shape.columns, make_pool=make_pool, parts=shape.parts,

@@ -124,13 +124,26 @@ class Inference:
         """The next rollout that a group completes; `out`: where to write it, else it is allocated."""
         if self._published is None:
             raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
-        while not self._complete:
+        while (group := self._next_complete()) is None:
             left = self._until_due()
             if left == 0.0:
                 self._decide([self._shown.popleft() for _ in range(min(len(self._shown), self._batch // self._size))])
             else:
                 self._receive(left)
-        return self._deliver(self._complete.popleft(), out)
+        return self._deliver(group, out)
+
+    def _next_complete(self) -> int | None:
+        """The group whose rollout has waited longest to be delivered. One that is too old by now is discarded instead."""
+        assert self._published is not None
+        while self._complete:
+            group = self._complete.popleft()
+            lane = self._lanes[group]
+            if self._max_lag is None or self._published[1] - lane.rollout.version.min() <= self._max_lag:
+                return group
+            self._discard(lane)
+            lane.t = 0
+            self._shown.append(group)
+        return None
 
     def _until_due(self) -> float | None:
         """Seconds until those that are shown are decided on; 0: now, None: when more have come."""
@@ -238,14 +251,7 @@ class Inference:
             self._returns[lane.slots] = rows.extras_by_name["discounted_return"][t] = returns
         lane.t += 1
         rows.write(rows.observation, lane.t, self._observation(lane))
-        if lane.t < self._needs.rollout_length:
-            self._shown.append(group)
-        elif self._max_lag is not None and self._published and self._published[1] - lane.rollout.version.min() > self._max_lag:
-            self._discard(lane)
-            lane.t = 0
-            self._shown.append(group)
-        else:
-            self._complete.append(group)
+        (self._shown if lane.t < self._needs.rollout_length else self._complete).append(group)
 
     def _lose(self, failure: Mended) -> None:
         """Environments were rebuilt: groups that have none left start anew, of the others some streams will end."""

@@ -213,6 +213,28 @@ def test_a_group_that_is_lost_starts_anew_and_no_other_is_touched() -> None:
     assert [failure.env_ids for failure in mended] == [(2, 3)]
 
 
+def test_an_answer_that_was_whole_when_its_group_was_lost_belongs_to_no_row() -> None:
+    pool = PacedPool(B, 2)
+    late: list[int] = []
+
+    def rebuild(env_id: int) -> None:
+        """Slot 2 had answered before; it begins anew only with the next answer, slot 3 at once."""
+        pool._slots[3] = pool._slots[3]._replace(ended=True)
+        late.append(2)
+
+    def end(slot: Slot) -> None:
+        if slot.env == 3 and late and pool._given[1] > 2 * T + 2:
+            pool._slots[late.pop()] = Slot(2, 50, 0, True)
+
+    pool.rebuild, pool._on_step = rebuild, end  # type: ignore[method-assign]
+    worker = inference(pool=pool)
+    pool.failing[1, 2 * T + 2] = (2, 3)
+    found = rollouts(worker, 14)
+    assert found[-1].said.workers["rollouts_discarded"] == 1 and not late
+    for c in found:
+        transitions_are_true(c.rollout)
+
+
 def test_a_slot_that_is_lost_alone_ends_its_stream_with_the_rollout_and_nothing_is_discarded() -> None:
     pool = PacedPool(B, 1)
     pool.rebuild = lambda env: pool._slots.__setitem__(env, pool._slots[env]._replace(ended=True, episode=100))  # type: ignore[method-assign]
