@@ -100,6 +100,15 @@ class Topology(Protocol):
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]: ...
 
 
+class Told(Protocol):
+    """What a Progress tells beside what was counted."""
+
+    params: PyTree
+    version: int
+
+    def workers(self) -> dict[str, int]: ...
+
+
 @dataclass
 class Meters:
     """Counts what a topology's workers report; part of every snapshot."""
@@ -145,7 +154,7 @@ class Meters:
     def _spend(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def progress(self, crew: Crew, *, snapshot: Callable[[], PyTree] | None) -> Progress:
+    def progress(self, crew: Told, *, snapshot: Callable[[], PyTree] | None) -> Progress:
         finished, self.finished = self.finished, []
         mended, self.mended = self.mended, []
         lags, self.lags = self.lags, []
