@@ -154,6 +154,22 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 64, "peers": 4, "rollout_length": 8, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
         "total_steps": 600_000,
     }),
+    Preset(("es",), "CartPole-v1", {
+        "population": 64, "num_envs": 32, "max_episode_steps": 500, "sigma": 0.1, "learning_rate": 0.05, "total_steps": 500_000,
+        "network": {"hidden": (16,)},
+    }),
+    Preset(("ars",), "CartPole-v1", {
+        "population": 16, "num_envs": 8, "max_episode_steps": 500, "sigma": 0.1, "learning_rate": 0.05, "total_steps": 300_000,
+    }),
+    # Pendulum: a plateau at -900 holds what steps too little; with these settings each of three seeds came over it
+    Preset(("es",), "Pendulum-v1", {
+        "population": 64, "num_envs": 32, "max_episode_steps": 200, "sigma": 0.1, "learning_rate": 0.1, "weight_decay": 0.0,
+        "total_steps": 2_500_000,
+    }),
+    Preset(("ars",), "Pendulum-v1", {
+        "population": 64, "num_envs": 32, "max_episode_steps": 200, "sigma": 0.3, "learning_rate": 0.1, "best": 8,
+        "network": {"hidden": (16,)}, "total_steps": 2_500_000,
+    }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
         "gae_lambda": 0.98, "value_clip": None, "total_steps": 1_500_000,

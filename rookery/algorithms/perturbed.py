@@ -31,7 +31,7 @@ from rookery.types import Array, Decision, PyTree, Rollout, Spec
 class Seen(NamedTuple):
     """Moments of the observations of an episode."""
 
-    count: Array  # type: ignore[assignment]  # [B] float32; hides tuple.count
+    count: Array  # [B] float32
     mean: Array  # [B, *shape]
     m2: Array  # [B, *shape]: sum of squared deviations from the mean
 

@@ -25,6 +25,7 @@ BENCHES = {
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
     "central": "central beside local inference: steps/s at the same batch, and where the time goes",
+    "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",
     "learning": "returns of many tasks and seeds against the bar of each task",
     "anakin": "PPO and CartPole compiled into one program: steps/s beside rejax, and with many environments",
     "report": "the newest records of benchmarks/ as Markdown tables",

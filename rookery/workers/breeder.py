@@ -134,7 +134,8 @@ class Breeder:
                         total[episode.env_id], length[episode.env_id] = episode.total_reward, episode.length
                 if not running.any():
                     break
-        extras = jax.tree.map(np.asarray, kept(self._agent, memory))
+        played = Generation(generation, total, length, {})
+        extras = jax.tree.map(np.asarray, kept(self._agent, self._learner.params, played, memory))
         return Score(generation, share, self._digest, total, length, ~running, extras, seconds, mended)
 
     def close(self) -> None:
@@ -167,16 +168,19 @@ def compiled(agent: Agent) -> tuple[Callable[..., PyTree], Callable[..., tuple[P
     return jax.jit(perturb), jax.jit(decide)
 
 
-def kept(agent: Agent, memory: PyTree) -> dict[str, PyTree]:
-    """What the agent keeps of episodes that ended with this memory: [1, B, ...]."""
+def kept(agent: Agent, params: PyTree, played: Generation, memory: PyTree) -> dict[str, PyTree]:
+    """[1, B, ...]: what the agent keeps of episodes, given their returns and lengths and the memory that they ended with."""
     if agent.process is None:
         return {}
-    nothing = Rollout((), (), (), (), (), {}, memory, (), (), ())
-    return agent.process((), nothing)[0].extras
+    row, _ = agent.process(params, played.batch().rollout._replace(memory=memory))
+    return {name: value for name, value in row.extras.items() if name != "length"}
 
 
 def kept_specs(agent: Agent, members: int) -> dict[str, PyTree]:
-    shapes = jax.eval_shape(lambda: kept(agent, agent.memory(members)))
+    """Shapes of what is kept, derived without playing anything."""
+    params = jax.eval_shape(agent.init, ops.random.key(0)).params
+    nothing = Generation(0, np.zeros(members, np.float32), np.zeros(members, np.int32), {})
+    shapes = jax.eval_shape(lambda params: kept(agent, params, nothing, agent.memory(members)), params)
     return jax.tree.map(lambda x: ArraySpec(x.shape, np.dtype(x.dtype)), shapes)
 
 
@@ -184,5 +188,5 @@ def digest(params: PyTree) -> bytes:
     """64 bits of a hash: two trees of parameters with the same are the same, bit for bit."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
-        found.update(np.ascontiguousarray(leaf))
+        found.update(np.asarray(leaf).tobytes())
     return found.digest()[:8]

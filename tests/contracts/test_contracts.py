@@ -230,6 +230,19 @@ def test_evolution_moves_towards_the_member_that_did_better_and_ships_no_observa
     assert np.abs(sides[0]).max() > 0
 
 
+def test_members_act_with_parameters_of_their_own_around_those_that_learn() -> None:
+    world = make("es")
+    assert world.agent.perturb is not None
+    population = jax.jit(world.agent.perturb)(world.state.params, np.arange(B), jax.random.key(0))
+    assert layout(population)[0] == layout(world.state.params)[0]
+    w, centre = np.asarray(population["w"]), np.asarray(world.state.params["w"])
+    assert w.shape == (B, *centre.shape) and not np.allclose(w[0], w[2])
+    np.testing.assert_allclose((w[0::2] + w[1::2]) / 2, np.broadcast_to(centre, w[0::2].shape), atol=1e-6)
+    batch = world.batch._replace(rollout=world.batch.rollout._replace(reward=np.array([[1, 0, 0, 0]], np.float32)))
+    moved = np.asarray(world.learn(world.state, batch, jax.random.key(0)).state.params["w"]) - centre
+    assert np.sum(moved * (w[0] - centre)) > 0, "with the key that they were made with"
+
+
 def test_the_return_of_a_member_is_that_of_its_first_episode() -> None:
     world = make("es")
     assert (world.played.valid == 0).any()

@@ -155,3 +155,25 @@ def test_publishing_reaches_those_that_are_made_and_gathering_names_the_lost() -
         worker.call = lambda method, f=future: f  # type: ignore[method-assign, misc]
     assert bench.fleet.gather("snapshot") == ["state", None, None]
     assert bench.fleet.roster.lives == [0, 1, 0]
+
+
+def test_calls_are_answered_with_their_tags_and_what_is_told_reaches_everybody_in_order() -> None:
+    bench = Bench(least=2, most=2)
+    bench.after(0)
+    made = bench.made
+    assert bench.fleet.tell("learn", 1) == 2, "those being made are told, too: it waits until they are"
+    assert [len(worker.calls) for worker in made] == [1, 1]
+    for worker in made:
+        worker.ready.set_result(None)
+    bench.after(0)
+    life = bench.fleet.next()
+    assert life is not None
+    bench.fleet.call(life, "evaluate", 3, tag="share 3")
+    assert bench.fleet.busy and bench.fleet.tell("restore", only=life) == 1
+    assert [len(worker.calls) for worker in made] == [3, 1]
+    made[0].calls[0].set_exception(WorkerLost("told in vain"))  # nobody waits for it
+    made[0].calls[1].set_result("score")
+    assert bench.after(0) == [Answer("share 3", "score")]
+    bench.fleet.call(life, "evaluate", 4, tag="share 4")
+    made[0].calls[-1].set_exception(WorkerLost("killed"))
+    assert bench.after(0) == [Answer("share 4", None)] and made[0].killed == 1

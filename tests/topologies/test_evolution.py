@@ -247,7 +247,8 @@ state["state"] |= {k: np.abs(v) for k, v in state["state"].items() if "optimizer
 learner = Learner(agent, seed=0, snapshot=state)
 for number in range(3):
     seen = Seen(np.full((1, 64), 9, np.float32), *rng.random((2, 1, 64, 4)).astype(np.float32))
-    learner.learn(Generation(number, rng.normal(size=64).astype(np.float32), np.full(64, 9, np.int32), {"seen": (seen,)}).batch())
+    total = rng.normal(size=64).astype(np.float32)
+    learner.learn(Generation(number, total, np.full(64, 9, np.int32), {"seen": (seen,)}).batch())
 print(digest(learner.params).hex())
 """
     root = Path(__file__).parents[2]
@@ -286,7 +287,7 @@ def test_what_cannot_be_right_is_refused_with_what_can(case: str) -> None:
 
 def test_devices_are_refused() -> None:
     job = Job(agent_of("es"), envs.spec_of("CartPole-v1"), lambda n, g: envs.make("CartPole-v1", n), LocalRuntime(), 0, 2)
-    with pytest.raises(ValueError, match="--devices 2: .* use --workers"):
+    with pytest.raises(ValueError, match=r"--devices 2: .* use --workers"):
         next(ONE.drive(job))
 
 
