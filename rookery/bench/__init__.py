@@ -21,6 +21,7 @@ BENCHES = {
     "scaling": "steps/s over collectors, runtimes and devices, and the bytes that each edge moves",
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
+    "compression": "bytes that codecs save on stored frames, and what reading them then costs",
     "learning": "returns of many tasks and seeds against the bar of each task",
     "report": "the newest records of benchmarks/ as Markdown tables",
 }
