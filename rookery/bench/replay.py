@@ -306,8 +306,7 @@ def peer_records(options: Options, now: dict[str, Any]) -> list[Record]:
     rows, failures = [], []
     for lib in ("cpprb", "torchrl"):
         words = ("inproc_replay.py", "replay", "--lib", lib, "--item", item, "--sampler", options.selector)
-        words += ("--secs", f"{options.seconds:g}")
-        command = [str(Path(options.peer_python).absolute()), *words]
+        command = [str(Path(options.peer_python).absolute()), *words, "--secs", f"{options.seconds:g}"]
         done = subprocess.run(command, cwd=options.peers, capture_output=True, text=True, timeout=600)
         try:
             answer = json.loads(done.stdout.strip().splitlines()[-1])

@@ -13,11 +13,13 @@ A chunk is free again when no item starts in it, none can start in it any more, 
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rookery.data.arrays import aligned_zeros
+from rookery.data.files import Sealed
 from rookery.trees import ArraySpec, tree_leaves, tree_map
 from rookery.types import PyTree
 
@@ -57,6 +59,8 @@ class Store:
         lanes = lambda value: np.full(max(1, num_lanes), value, np.int64)
         self._stream, self._step, self._chunk, self._offset = (lanes(NOTHING) for _ in range(4))
         self._length, self._head = lanes(0), lanes(0)  # rows of the unbroken chain; the serial of its open chunk
+        self._nonce = secrets.token_hex(8)  # of the names that chunks of this store are given; a restored one has another
+        self._names: dict[tuple[int, int], str] = {}  # of chunks that were restored: lane and serial -> name
         self.broken = 0  # chains that ended because a stream was replaced or rows of it are missing
 
     # ------------------------------------------------------------------------------------------- writing
@@ -234,13 +238,19 @@ class Store:
         "_stream", "_step", "_chunk", "_offset", "_length", "_head",
     )  # fmt: skip
 
-    def snapshot(self) -> PyTree:
-        """The chunks in use, copied, and all that is known of them."""
-        used = np.flatnonzero(self._lane != NOTHING)
+    def snapshot(self, *, files: bool = False) -> PyTree:
+        """The chunks in use, copied, and all that is known of them. files: those that are sealed are not copied but given
+        as files.Sealed, which must be read before anything is appended."""
+        used = self._lane != NOTHING
+        lane = np.maximum(self._lane, 0)
+        sealed = np.flatnonzero(used & ((self._serial < 0) | (self._head[lane] - self._serial > self._hops)) & files)
+        used[sealed] = False
         pick = lambda leaf: leaf.reshape(self.num_chunks, self.chunk_rows, *leaf.shape[1:])[used]
         return {
             "columns": tree_map(pick, self.columns),
-            "used": used,
+            "used": np.flatnonzero(used),
+            "sealed": {"chunks": sealed, "files": [self._sealed(int(chunk)) for chunk in sealed]},
+            "names": [self._name(int(chunk)) for chunk in sealed],
             "free": np.array(self._free, np.int64),
             "lanes": np.array([*self._lanes], np.int64),
             "broken": self.broken,
@@ -259,11 +269,49 @@ class Store:
             leaf.reshape(self.num_chunks, self.chunk_rows, *leaf.shape[1:])[used] = saved
 
         tree_map(put, self.columns, snapshot["columns"])
+        sealed = snapshot.get("sealed", {"chunks": (), "files": ()})
+        for chunk, data in zip(sealed["chunks"], sealed["files"]):
+            self._unseal(int(chunk), np.asarray(data))
         for name in self._ARRAYS:
             setattr(self, name, np.array(snapshot["arrays"][name]))
+        self._names = {self._identity(int(c)): name for c, name in zip(sealed["chunks"], snapshot.get("names", ()))}
         self._free = [int(chunk) for chunk in snapshot["free"]]
         self._lanes = {int(slot): lane for lane, slot in enumerate(snapshot["lanes"])}
         self.broken = int(snapshot["broken"])
+
+    # A chunk is sealed when nothing will be written to it any more: as many chunks follow it as items reach ahead, for the
+    # folds of its last rows are written when the rows after them come; or its chain has ended.
+
+    def _identity(self, chunk: int) -> tuple[int, int]:
+        """Lane and serial number, whether its chain goes on or not: no two chunks of a store ever have the same."""
+        return int(self._lane[chunk]), int(self._serial[chunk]) % FOREVER
+
+    def _name(self, chunk: int) -> str:
+        lane, serial = identity = self._identity(chunk)
+        return self._names.get(identity, f"chunk-{self._nonce}-{lane}-{serial}.bin")
+
+    def _sealed(self, chunk: int) -> Sealed:
+        identity = self._identity(chunk)
+        parts = lambda: [leaf[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows] for leaf in tree_leaves(self.columns)]
+
+        def read() -> np.ndarray:
+            if self._identity(chunk) != identity:
+                raise RuntimeError("a chunk of the replay was overwritten before its snapshot was saved: this is a bug")
+            return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts()])
+
+        return Sealed(self._name(chunk), self.nbytes // self.num_chunks, read)
+
+    def _unseal(self, chunk: int, data: np.ndarray) -> None:
+        if data.nbytes != self.nbytes // self.num_chunks:
+            raise ValueError(
+                f"a chunk of the checkpoint's table has {data.nbytes:,} bytes, this table's have "
+                f"{self.nbytes // self.num_chunks:,}: use the environment and the options that it was made with"
+            )
+        begin = 0
+        for leaf in tree_leaves(self.columns):
+            rows = leaf[chunk * self.chunk_rows : (chunk + 1) * self.chunk_rows]
+            rows.reshape(-1).view(np.uint8)[:] = data[begin : begin + rows.nbytes]
+            begin += rows.nbytes
 
 
 def row_bytes(columns: PyTree) -> int:

@@ -32,7 +32,9 @@ class ReplayConfig:
     shards: int = 1
     """Actors that the table is cut into (--runtime ray; on local it is in the driver)."""
     save_megabytes: int = 1024
-    """A larger table is not part of checkpoints: a resumed run fills it anew before it learns."""
+    """A larger table is not copied into checkpoints."""
+    save_files: bool = True
+    """A larger one is kept in files that checkpoints share; else, and in shards, it is filled anew by a resumed run."""
 
 
 class TableSpec(NamedTuple):

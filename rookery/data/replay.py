@@ -379,12 +379,18 @@ class Replay:
         return {f"replay/{name}": value for name, value in values.items()}
 
     def snapshot(self) -> PyTree:
-        """Everything, copied; only the limiter's word on what was done where the store is too large to be saved."""
+        """Everything, copied; of a table too large for that, full chunks as files that checkpoints share, or nothing."""
         assert not self._claimed and not self._keys, "nothing may be in flight at a snapshot"
-        if self.store.used_bytes > self._config.save_megabytes << 20:
+        large = self.store.used_bytes > self._config.save_megabytes << 20
+        if large and not self._config.save_files:
             return {"batches": self.batches, "store": None}
         known = {name: getattr(self, name).copy() for name in ("_recent", "_age", "_first", "_blind")}
-        saved = {"batches": self.batches, "store": self.store.snapshot(), "table": self._sampled.snapshot(), "lanes": known}
+        saved = {
+            "batches": self.batches,
+            "store": self.store.snapshot(files=large),
+            "table": self._sampled.snapshot(),
+            "lanes": known,
+        }
         return saved | {"memory": [leaf.copy() for leaf in tree_leaves(self._memory)]}
 
     def restore(self, snapshot: PyTree) -> None:

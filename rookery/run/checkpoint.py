@@ -2,6 +2,7 @@
 
     checkpoints/update-0000000200/
         arrays-000.bin    the arrays, one after the other, each aligned to 64 bytes
+        chunk-*.bin       sealed chunks of a replay table: the same file in every checkpoint that holds them (data/files.py)
         manifest.json     structure, types, shapes, places and digests; its own digest too; written last
 
 A checkpoint is whole or absent: it is written in a hidden directory beside its place, every file and the directory
@@ -32,6 +33,8 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
+from rookery.data.files import NAME as SEALED_NAME
+from rookery.data.files import Sealed
 from rookery.run.manifest import (
     ArrayEntry,
     FileEntry,
@@ -51,7 +54,7 @@ MANIFEST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
 _TEMPORARY = ".tmp-"
-_OWN_FILE = re.compile(r"arrays-[0-9]{3,6}\.bin|manifest\.json")
+_OWN_FILE = re.compile(rf"arrays-[0-9]{{3,6}}\.bin|manifest\.json|{SEALED_NAME.pattern}")
 _CHECKPOINT = re.compile(r"(?:[a-z]+-)?([0-9]{1,18})(\.old)?")
 _DAMAGED = "Use an older checkpoint; `rookery resume RUN` takes the newest whole one by itself."
 _logger = logging.getLogger(__name__)
@@ -134,7 +137,7 @@ def save(directory: Path, tree: Any, *, meta: dict[str, Any]) -> Path:
     A checkpoint that is already there is replaced; at every moment one of the two is on disk and whole.
     """
     directory = Path(os.path.abspath(directory))
-    node, placed = encode(tree)
+    node, placed, sealed = encode(tree)
     pack(node, meta, [])  # a wrong meta is an error before anything is written
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +146,7 @@ def save(directory: Path, tree: Any, *, meta: dict[str, Any]) -> Path:
         temporary.mkdir()
         try:
             with _in_use(temporary) as handle:
-                files = _write_arrays(temporary, placed)
+                files = _write_arrays(temporary, placed) + _write_sealed(temporary, sealed)
                 with open(temporary / MANIFEST, "xb") as file:
                     file.write(pack(node, meta, files))
                     _sync(file)
@@ -173,6 +176,36 @@ def _write_arrays(temporary: Path, placed: list[Placed]) -> list[FileEntry]:
             _sync(file)
         files.append(FileEntry(data_name(index), size, digest.hexdigest()))
     return files
+
+
+def _write_sealed(temporary: Path, sealed: list[Sealed]) -> list[FileEntry]:
+    """Links what another checkpoint here holds under the same name, and writes the rest."""
+    known = _sealed_before(temporary.parent) if sealed else {}
+    files = []
+    for one in sealed:
+        if one.name in known and known[one.name][1].nbytes == one.nbytes:
+            path, entry = known[one.name]
+            with contextlib.suppress(OSError):  # a file system without links, or one that went meanwhile: it is written
+                os.link(path, temporary / one.name, follow_symlinks=False)
+                files.append(entry)
+                continue
+        data = _raw(one.read())
+        with open(temporary / one.name, "xb", buffering=0) as file:
+            _write_all(file, data)
+            _sync(file)
+        files.append(FileEntry(one.name, one.nbytes, hashlib.sha256(data).hexdigest()))
+    return files
+
+
+def _sealed_before(checkpoints: Path) -> dict[str, tuple[Path, FileEntry]]:
+    """The files of sealed chunks in checkpoints whose manifest is right: name -> where, and its digest."""
+    found: dict[str, tuple[Path, FileEntry]] = {}
+    for path in listed(checkpoints):
+        with contextlib.suppress(CheckpointError), _opened(path) as handle:
+            for entry in _check(handle, path).files:
+                if SEALED_NAME.fullmatch(entry.name):
+                    found.setdefault(entry.name, (path / entry.name, entry))
+    return found
 
 
 def _raw(array: np.ndarray[Any, Any]) -> memoryview:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rookery.data.files import NAME as SEALED_NAME
+from rookery.data.files import Sealed
 from rookery.run.versions import rookery_version
 
 FORMAT = 1
@@ -27,7 +29,7 @@ FILE_BYTES = 256 << 20  # a file ends when the next array would make it larger; 
 MAX_DEPTH = 200
 
 _ENVELOPE = (b'{"sha256": "', b'", "body": ', b"}\n")
-_DATA_NAME = re.compile(r"arrays-[0-9]{3,6}\.bin")
+_DATA_NAME = re.compile(rf"arrays-[0-9]{{3,6}}\.bin|{SEALED_NAME.pattern}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _NUMPY_DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
@@ -90,16 +92,25 @@ def data_name(index: int) -> str:
 # ------------------------------------------------------------------------------------------------------- write
 
 
-def encode(tree: Any) -> tuple[Any, list[Placed]]:
-    """The node of a tree, and its arrays with the places given to them."""
+def encode(tree: Any) -> tuple[Any, list[Placed], list[Sealed]]:
+    """The node of a tree, its arrays with the places given to them, and what has a file of its own, after theirs."""
     placed: list[Placed] = []
+    sealed: list[tuple[Sealed, dict[str, Any]]] = []
     try:
-        return _encode(tree, "tree", placed), placed
+        node = _encode(tree, "tree", placed, sealed)
     except RecursionError:
         raise TypeError("the tree contains itself or is too deep to be saved") from None
+    first = placed[-1].file + 1 if placed else 0
+    for index, (_, leaf) in enumerate(sealed):
+        leaf["array"][2] = first + index
+    return node, placed, [one for one, _ in sealed]
 
 
-def _encode(value: Any, place: str, placed: list[Placed]) -> Any:
+def _encode(value: Any, place: str, placed: list[Placed], sealed: list[tuple[Sealed, dict[str, Any]]]) -> Any:
+    if isinstance(value, Sealed):
+        leaf = {"array": ["uint8", [value.nbytes], -1, 0]}
+        sealed.append((value, leaf))
+        return leaf
     if isinstance(value, np.generic) or hasattr(value, "__array__"):
         array = _portable(value, place)
         file, offset = _next_place(placed, array.nbytes)
@@ -113,9 +124,9 @@ def _encode(value: Any, place: str, placed: list[Placed]) -> Any:
         for name in value:
             if not isinstance(name, str):
                 raise TypeError(f"{place} has the key {name!r}; a checkpoint's dicts have string keys: use str(key)")
-        return {"dict": {name: _encode(child, f"{place}[{name!r}]", placed) for name, child in value.items()}}
+        return {"dict": {name: _encode(child, f"{place}[{name!r}]", placed, sealed) for name, child in value.items()}}
     if isinstance(value, (list, tuple)):
-        return [_encode(child, f"{place}[{index}]", placed) for index, child in enumerate(value)]
+        return [_encode(child, f"{place}[{index}]", placed, sealed) for index, child in enumerate(value)]
     raise TypeError(
         f"{place} is a {type(value).__name__}; a checkpoint holds arrays, ints, floats, bools, strings, None, "
         "and dicts and lists of them"
@@ -222,7 +233,7 @@ def _files(listing: Any) -> list[FileEntry]:
             raise ManifestError("has a wrong list of files")
         name, nbytes, sha256 = entry.get("name"), entry.get("bytes"), entry.get("sha256")
         if not (isinstance(name, str) and _DATA_NAME.fullmatch(name)):
-            raise ManifestError(f"names the file {str(name)[:60]!r}; only arrays-NNN.bin is allowed")
+            raise ManifestError(f"names the file {str(name)[:60]!r}; only arrays-NNN.bin and chunk-*.bin are allowed")
         if not (isinstance(nbytes, int) and nbytes >= 0 and isinstance(sha256, str) and _HEX.fullmatch(sha256)):
             raise ManifestError(f"gives no size or digest for {name}")
         files.append(FileEntry(name, nbytes, sha256))

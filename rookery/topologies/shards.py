@@ -82,7 +82,11 @@ class Shards:
         self._count = count = config.shards
         share = lambda whole: -(-whole // count)
         part = dataclasses.replace(
-            config, capacity=share(config.capacity), min_size=1, save_megabytes=config.save_megabytes // count
+            config,
+            capacity=share(config.capacity),
+            min_size=1,
+            save_megabytes=config.save_megabytes // count,
+            save_files=False,
         )
         self._share = self._spec._replace(config=part)
         self.limiter = limiter_for(specs, self._spec, collectors=collectors)
