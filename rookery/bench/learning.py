@@ -52,6 +52,25 @@ LEARNING: tuple[Task, ...] = (
     Task("cartpole-pg", "pg --env CartPole-v1 --total-steps 1000000", at_least=475, metric="either"),
     Task("cartpole-impala", "impala --env CartPole-v1 --total-steps 800000", at_least=475, metric="either"),
     Task("cartpole-appo", "appo --env CartPole-v1 --total-steps 800000", at_least=475, metric="either"),
+    *(
+        Task(f"cartpole-{system}", f"{system} --env CartPole-v1", at_least=475)
+        for system in (
+            "dqn", "rainbow", "apex-dqn", "r2d2", "seed", "seed-r2d2", "sample-factory", "a3c", "async-dqn", "gala", "gorila",
+            "es", "ars",
+        )
+    ),
+    *(Task(f"cartpole-{system}", f"{system} --env jax:CartPole-v1", at_least=475) for system in ("anakin-ppo", "anakin-dqn")),
+    *(
+        Task(f"cartpole-{system}-ray", f"{system} --env {env} --runtime ray", at_least=475)
+        for env, systems in (
+            ("CartPole-v1", ("ppo", "a2c", "impala", "appo", "dqn", "rainbow", "apex-dqn", "r2d2", "seed", "seed-r2d2")),
+            ("CartPole-v1", ("sample-factory", "a3c", "async-dqn", "gala", "gorila", "es", "ars")),
+            ("jax:CartPole-v1", ("anakin-ppo", "anakin-dqn")),
+        )
+        for system in systems
+    ),
+    Task("pendulum-es", "es --env Pendulum-v1", at_least=-400),
+    Task("pendulum-ars", "ars --env Pendulum-v1", at_least=-400),
     Task("lunarlander-ppo", "ppo --env LunarLander-v3 --total-steps 1500000", at_least=200),
     Task("cue-recall-ppo-lstm", f"ppo {CUE_PPO} --network.core lstm", at_least=0.95),
     Task("cue-recall-impala-lstm", f"impala {CUE_IMPALA} --network.core lstm", at_least=0.95),
