@@ -49,11 +49,6 @@ LOST = (
     exceptions.WorkerCrashedError, exceptions.OutOfMemoryError, exceptions.RaySystemError,
 )  # fmt: skip
 ONE_THREAD = {"NPROC": "1", "JAX_PLATFORMS": "cpu"}  # XLA on one core each; the Eigen flag alone leaves it two
-# a machine that is cut off is given up after at most 0.5 + 3 × (2 + 0.5) s: Ray's own settings take a minute
-HEALTH = {
-    "RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "2000", "RAY_health_check_failure_threshold": "3",
-}  # fmt: skip
 PREFIX = "rookery-ray-"
 ROOT = Path("/tmp")  # Ray's sockets lie below, and the path of a socket has 107 characters: TMPDIR may be too long
 CLOSE_SECONDS = 5.0
@@ -477,8 +472,7 @@ def _start(*, cpus: int) -> Path:
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, ray.init turns tokens on; set after the import of ray, it is not seen
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(directory / "token")
     try:
-        theirs = {name: os.environ.get(name, value) for name, value in HEALTH.items()} | {"RAY_USAGE_STATS_ENABLED": "0"}
-        with _signals_kept(), _environment(ONE_THREAD | theirs), warnings.catch_warnings():
+        with _signals_kept(), _environment(ONE_THREAD | {"RAY_USAGE_STATS_ENABLED": "0"}), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "os.fork")  # what ray.init forks becomes another program at once
             ray.init(
                 address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=str(directory / "r"),

@@ -125,7 +125,8 @@ def test_collectors_that_are_killed_are_replaced_and_the_ledger_is_clean() -> No
 
 
 def test_a_collector_that_is_stopped_for_too_long_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Recorded, "patience", 3.0)
+    patient = roster.Terms  # only with calls: a start may take longer
+    monkeypatch.setattr("rookery.topologies.job.Terms", lambda **terms: patient(**terms | {"call_deadline": 3.0}))
     runtime = Recorded(collectors=1)
     driver = drive(ActorLearner(num_envs=2, collectors=1, groups=1), runtime)
     until(driver, lambda p: p.updates > 5)
