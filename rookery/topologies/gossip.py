@@ -105,7 +105,8 @@ class _Ring:
         self.steps, self.mixed = [int(n) for n in ring["steps"]], [int(n) for n in ring["mixed"]]
         self.distances = [0.0] * count
         self.lives: list[int | None] = list(self.fleet.roster.lives)  # that have parameters; None: begins with others'
-        self.sent: list[deque[tuple[int, Any]]] = [deque(maxlen=count + 1) for _ in range(count)]
+        kept = 1 if self.bound else count + 1  # in lock-step a neighbour may be up to N - 1 steps ahead of whom it speaks to
+        self.sent: list[deque[tuple[int, Any]]] = [deque(maxlen=kept) for _ in range(count)]
         for place, saved in enumerate(snapshot["workers"] if snapshot else ()):  # else all start alike: there is no news
             if saved is None:  # it was lost when the others were saved
                 self.lives[place] = None

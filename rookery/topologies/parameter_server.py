@@ -34,7 +34,7 @@ from rookery.workers.bundle import Bundle
 from rookery.workers.flat import to_flat
 from rookery.workers.gradients import Found
 from rookery.workers.learner import Update
-from rookery.workers.parameters import Applied, ParameterShard, joined, owned, state_of, whole_state
+from rookery.workers.parameters import Applied, ParameterShard, joined, owned, whole_state
 from rookery.workers.shapes import rollout_specs
 
 
@@ -236,7 +236,7 @@ class _Server:
         while self.fleet.busy or self.flights:
             self.fleet.tend()
             self.serve(TICK_SECONDS)
-        like = state_of(self.job.agent, self.job.seed, None)
+        like = jax.eval_shape(self.job.agent.init, jax.random.key(0))
         state = whole_state([shard.call("state").result() for shard in self.shards], like)
         return {
             "learner": {"state": to_flat(state), "version": self.version},

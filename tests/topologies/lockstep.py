@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +32,13 @@ def digest(params: Any) -> str:
     return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))).hexdigest()
 
 
-def until(driver: Any, condition: Callable[[Progress], bool]) -> Progress:
-    return next(progress for progress in driver if condition(progress))
+def until(driver: Any, condition: Callable[[Progress], bool], seconds: float = 120.0) -> Progress:
+    deadline = time.monotonic() + seconds
+    for progress in driver:
+        if condition(progress):
+            return progress
+        assert time.monotonic() < deadline, f"not after {seconds} s: {progress.updates} updates, {progress.report}"
+    raise AssertionError
 
 
 def follow(topology: Any, agent: Agent, updates: int, *, save_at: int | None = None, **options: Any) -> tuple[dict, Any]:
