@@ -14,12 +14,12 @@ import sys
 
 BENCHES = {
     "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
-    "dqn": "CartPole-v1 DQN: steps/s at stable-baselines3's update ratio, beside it, and time to a return of 475",
+    "dqn": "CartPole-v1 DQN: steps/s at stable-baselines3's update ratio, and time to a return of 475",
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
     "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
     "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",
     "torn": "worker processes of environments killed at random: no torn step, none counted twice",
-    "kills": "collectors and their environments killed at random on ray: the score is reached, no step counted twice",
+    "kills": "collectors and environments killed at random on ray: the score, and a ledger of all steps",
     "scaling": "steps/s over collectors, runtimes, devices and learners; sums over them; bytes of each edge",
     "runtimes": "the same run on local and on ray: returns, steps/s, and the rate of large rollouts",
     "memory": "growth of memory over a long run, and what it leaves behind",
@@ -33,7 +33,7 @@ BENCHES = {
 }
 USAGE = (
     "rookery bench: measure\n\n"
-    + "\n".join(f"  rookery bench {name:<9} {summary}" for name, summary in BENCHES.items())
+    + "\n".join(f"  rookery bench {name:<11} {summary}" for name, summary in BENCHES.items())
     + """
 
 rookery bench NAME --help lists the options. Every bench takes --json (one JSON line at the end instead of the table)

@@ -255,7 +255,8 @@ def compiled_loop(agent: Agent, environments: Programs, num_envs: int, many: boo
 
     def call(carry: Carry, explore: PyTree, numbers: Array, written: Array, *, learns: bool) -> tuple[Carry, Told]:
         def of_all(carry: Carry, at: tuple) -> tuple[Carry, Told]:
-            one = lambda carry: turn(carry, *at, learns=learns)
+            explore, number, written = at
+            one = lambda carry: turn(carry, explore, number, written, learns)
             return (jax.vmap(one) if many else one)(carry)
 
         return jax.lax.scan(of_all, carry, (explore, numbers, written))

@@ -121,9 +121,22 @@ def test_truncation_bootstraps_and_termination_does_not(name, rng):
         assert (abs(one - two) > 1e-3) == moves
 
 
+def prioritized(algorithm: DQN) -> DQN:
+    return dataclasses.replace(algorithm, replay=dataclasses.replace(algorithm.replay, selector="prioritized"))
+
+
+def test_priorities_are_made_only_for_a_table_that_wants_them(rng):
+    for algorithm, wanted in ((BASE, False), (prioritized(BASE), True)):
+        for steps in (1, 2):
+            agent = dataclasses.replace(algorithm, gradient_steps=steps).build(SPEC)
+            key = ops.random.key(0)
+            learned = jax.eval_shape(agent.learn, jax.eval_shape(agent.init, key), batch_of(rng), key)
+            assert (learned.priorities is not None) == wanted
+
+
 @pytest.mark.parametrize("name", SWITCHES)
 def test_every_parameter_is_learned_and_the_target_is_copied_when_its_period_is_over(name, rng):
-    algorithm = config(name)
+    algorithm = prioritized(config(name))
     agent = algorithm.build(SPEC)
     state = jax.jit(agent.init)(ops.random.key(0))
     slow = random_network(algorithm, 3, scale=1.0)
@@ -142,7 +155,7 @@ def test_every_parameter_is_learned_and_the_target_is_copied_when_its_period_is_
 
 
 def test_many_gradient_steps_at_once_are_as_many_one_by_one(rng):
-    base = dataclasses.replace(BASE, target_period=5)  # the copy comes in the midst of the second call
+    base = prioritized(dataclasses.replace(BASE, target_period=5))  # the copy comes in the midst of the second call
     one, many = base.build(SPEC), dataclasses.replace(base, gradient_steps=4).build(SPEC)
     batches = [batch_of(rng) for _ in range(8)]
     state = jax.jit(one.init)(ops.random.key(0))

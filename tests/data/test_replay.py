@@ -246,7 +246,7 @@ def test_a_restored_replay_goes_on_bit_for_bit(selector, sequence):
 
 
 def test_a_table_that_is_too_large_to_save_is_filled_anew():
-    subject, world = replay(save_megabytes=0), World()
+    subject, world = replay(save_megabytes=0, save_files=False), World()
     for _ in range(20):
         subject.insert(world.play(subject._parts[0]))
     other = replay()

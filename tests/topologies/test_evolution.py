@@ -220,7 +220,7 @@ def wire(hidden: tuple[int, ...]) -> Counter[str]:
 
 def test_the_bytes_of_a_generation_do_not_depend_on_the_network() -> None:
     small, large = wire((4,)), wire((200, 200))
-    assert small["learn"] == large["learn"] > 2 * 2 * 8 * 4
+    assert abs(small["learn"] - large["learn"]) < 64 and large["learn"] > 2 * 2 * 8 * 4  # how long a number is written varies
     asked = 3 * 2  # the next generation is asked for before the run ends, and may be answered
     assert abs(small["evaluate"] - large["evaluate"]) < asked * 200 and large["evaluate"] < 100_000
     assert large["state"] > 2 * 4 * 41_000 > 10 * small["state"], "parameters travel once, to each of two breeders"
