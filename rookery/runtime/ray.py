@@ -302,6 +302,8 @@ class RayRuntime:
             (_leave if lost else ray.shutdown)()
         if self._own is not None:
             _remove(self._own)
+            if lost:  # Ray's own threads here may still write a line
+                atexit.register(shutil.rmtree, self._own, ignore_errors=True)
 
     # ------------------------------------------------------------------------------------------------- answers
 
