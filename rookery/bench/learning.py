@@ -60,7 +60,10 @@ LEARNING: tuple[Task, ...] = (
             "es", "ars",
         )
     ),
-    *(Task(f"cartpole-{system}", f"{system} --env jax:CartPole-v1 {UNTIL}", at_least=475) for system in ("anakin-ppo", "anakin-dqn")),
+    *(
+        Task(f"cartpole-{system}", f"{system} --env jax:CartPole-v1 {UNTIL}", at_least=475)
+        for system in ("anakin-ppo", "anakin-dqn")
+    ),
     *(
         Task(f"cartpole-{system}-ray", f"{system} --env {env} --runtime ray {UNTIL}", at_least=475)
         for env, systems in (
