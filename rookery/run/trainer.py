@@ -89,6 +89,7 @@ class Trainer:
         self.progress: Any = None
         self.returns = ReturnWindow(target=cfg.run.stop_return)
         self.eval_return_mean: float | None = None
+        self.eval_return_best: float | None = None  # of all evaluations; what is asynchronous trains on before it is saved
         self.stopped_because: str | None = None
         self.seconds_to_target: float | None = None
         self.meter = Meter(cfg.topology)
@@ -169,6 +170,7 @@ class Trainer:
         """Plays whole greedy episodes with the newest parameters, on environments of their own."""
         evaluation = self._evaluator.evaluate(self.progress.params)
         self.eval_return_mean = evaluation.return_mean
+        self.eval_return_best = max(evaluation.return_mean, self.eval_return_best or evaluation.return_mean)
         return evaluation
 
     # ------------------------------------------------------------------------------------------- keeping
@@ -315,6 +317,7 @@ class Trainer:
             "episodes": p.episodes,
             "return_mean": self.return_mean,
             "eval_return_mean": self.eval_return_mean,
+            "eval_return_best": self.eval_return_best,
             "seconds": round(self.seconds, 3),
             "env_steps_per_s": round(p.env_steps / self.seconds, 1),
             "seconds_to_target": self.seconds_to_target,
