@@ -91,8 +91,8 @@ LEARNING: tuple[Task, ...] = (
 )  # fmt: skip
 NOTES = [
     "Each seed is a process of its own; a task is passed when every seed clears the bar. return_mean: the last 100 "
-    "training episodes; eval_return_mean: greedy episodes after training; either: the greater of both; eval_return_best: the best evaluation of the "
-    "run, which ended it (what is in flight is then learned from, so that the saved policy may be another).",
+    "training episodes; eval_return_mean: greedy episodes after training; either: the greater of both; eval_return_best: "
+    "the best evaluation of the run, which ended it (what is in flight is then learned from: the saved policy is a newer one).",
 ]
 
 
