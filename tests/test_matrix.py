@@ -53,6 +53,13 @@ def test_what_cannot_be_right_is_refused_with_what_would_be(algorithm: str, topo
         assemble(cell(algorithm, topology))
 
 
+@pytest.mark.parametrize("topology", ["AsyncGradients", "ParameterServer", "Gossip", "Anakin"])
+def test_what_has_no_learner_to_share_refuses_learners_and_devices(topology: str) -> None:
+    for options in ({"learners": 2}, {"devices": 2}):
+        with pytest.raises(ConfigError, match=f"{topology} has none: use Sync"):
+            assemble(cell("A2C", topology, **options))
+
+
 def test_every_system_is_a_cell_of_the_matrix() -> None:
     assert {*systems.MATRIX} == {*systems.TOPOLOGIES}
     for entry in systems.SYSTEMS.values():

@@ -52,7 +52,9 @@ def assemble(cfg: Config) -> Parts:
 
             mesh_of(cfg.run.devices)
         graph = cfg.topology.graph(agent, spec)
-        return Parts(spec, agent, graph._replace(nodes=graph.nodes | {"learner": cfg.run.learner_processes or 1}))
+        if many := cfg.run.learner_processes:
+            graph = graph._replace(nodes=graph.nodes | {"learner": many})
+        return Parts(spec, agent, graph)
 
 
 def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:

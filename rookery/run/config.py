@@ -254,6 +254,10 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
     name, where = _class_name(config.algorithm), _class_name(topology)
     if (reason := topology.refuses(agent, spec)) is not None:
         raise ConfigError(f"{where} cannot drive {name}: {reason}.")
+    shared = {"--learners": config.run.learner_processes or 1, "--devices": config.run.devices}
+    if max(shared.values()) > 1 and not {"collector", "host"} & topology.roles().keys():
+        flag = max(shared, key=shared.__getitem__)
+        raise ConfigError(f"{flag} {shared[flag]}: the batches of one learner are shared, and {where} has none: use Sync.")
     if needs.max_lag is not None and lag > needs.max_lag:
         nearest = "Sync" if needs.max_lag == 0 else f"{where} with fewer rollouts in flight"
         also = " (or APPO, which is PPO made for old data)" if name == "PPO" else ""
