@@ -138,7 +138,7 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 16, "groups": 1, "rollout_length": 10, "burn_in": 10, "sequence_length": 20, "batch_size": 32, "n_step": 3,
         "discount": 0.98, "learning_rate": 1e-3, "adam_epsilon": 1e-5, "target_period": 100,
         "network": {"hidden": (64,), "core": "lstm", "core_size": 64, "activation": "relu"},
-        "replay": {"capacity": 100_000, "min_size": 200, "samples_per_insert": 8.0}, "total_steps": 200_000,
+        "replay": {"capacity": 100_000, "min_size": 200, "samples_per_insert": 8.0}, "total_steps": 400_000,
     }),
     Preset(("a3c",), "CartPole-v1", {
         "num_envs": 32, "workers": 2, "rollout_length": 16, "learning_rate": 2e-3, "entropy_cost": 0.001,

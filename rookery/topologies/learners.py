@@ -29,7 +29,7 @@ from rookery.types import Agent, Batch, PyTree, Rollout
 from rookery.workers.learner import Update
 from rookery.workers.ranks import Cut, PeerLost, Rank
 
-COPY_SECONDS = 10.0  # between copies of the state: 20 MB took 30 ms
+COPY_SECONDS = 10.0  # between copies of the state
 START_SECONDS = 120.0  # to be made, to join and to compile
 LOSSES, WINDOW = 10, 600.0  # times that all may be started again within so many seconds
 _logger = logging.getLogger(__name__)
