@@ -172,6 +172,7 @@ def _record(
     runs: list[Run],
     notes: list[str],
 ) -> Record:
+    runs_of = {"returns": options.seeds, "speed": options.repeats, "rollouts": 0}
     more = {"returns": f"--seeds {options.seeds} --total-steps {options.total_steps}"}
     more |= {"speed": f"--repeats {options.repeats} --seconds {options.seconds:g}"}
     more |= {"rollouts": f"--megabytes {options.megabytes:g} --rounds {options.rounds}"}
@@ -181,7 +182,7 @@ def _record(
         subject=f"local and ray: {subject}",
         command=command + (f' --train-options="{options.train_options}"' if options.train_options else ""),
         conditions=now,
-        settings={"seeds": options.seeds, "train": options.train_options},
+        settings={"seeds": list(range(runs_of[options.part])), "train": options.train_options},
         rows=rows,
         verdicts=verdicts,
         notes=notes,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import cartpole, central, learning, memory, metrics, peers, pong, process, roofline, runtimes
+from rookery.bench import cartpole, central, learning, memory, metrics, peers, pong, process, record, roofline, runtimes
 
 NOW = {
     "date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0],
@@ -366,6 +366,7 @@ def test_runtimes_compares_returns_by_their_intervals(monkeypatch: pytest.Monkey
     low, high = 490 - 4.30 * 10 / 3**0.5, 490 + 4.30 * 10 / 3**0.5
     assert (found.rows[0]["low"], found.rows[0]["high"]) == (pytest.approx(low), pytest.approx(high))
     assert not found.verdicts[0].met, "480 to 500 is not 400 to 402"
+    assert "seeds 0, 1, 2" in record.text(found)
     ray |= {"0": 470.0, "1": 495.0, "2": 500.0}
     assert runtimes.measure(runtimes.parse(["--part", "returns", "--seeds", "3"]))[0].verdicts[0].met
 
