@@ -202,9 +202,9 @@ PRESETS: tuple[Preset, ...] = (
         "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,
     }),
     Preset(("anakin-dqn",), "CartPole-v1", {
-        "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
-        "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "network": {"hidden": (128, 128), "activation": "relu"},
-        "replay": {"capacity": 100_000, "samples_per_insert": 16.0}, "total_steps": 150_000,
+        "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "anneal": True, "batch_size": 64, "gradient_steps": 8,
+        "target_period": 100, "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "total_steps": 100_000,
+        "network": {"hidden": (128, 128), "activation": "relu"}, "replay": {"capacity": 100_000, "samples_per_insert": 16.0},
     }),
 )  # fmt: skip
 

@@ -64,6 +64,8 @@ class DQN:
     target_period: int = 500
     """Gradient steps between copies to the target network."""
     learning_rate: float = 2.5e-4
+    anneal: bool = False
+    """Decay the learning rate linearly to zero over the planned run: what was learned last is then not forgotten again."""
     adam_epsilon: float = 1e-8
     max_gradient_norm: float = 10.0
     exploration: Literal["anneal", "ladder", "mixed"] = "anneal"
@@ -97,8 +99,9 @@ class DQN:
             raise ValueError(
                 "--fresh learns from each rollout once, in one step: use --gradient-steps 1 and --replay.selector uniform"
             )
-        optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
         ladder, K = self.exploration == "ladder", self.gradient_steps
+        steps = num_updates * K if num_updates and self.anneal else None
+        optimizer = optimizers.adam(self.learning_rate, num_steps=steps, epsilon=self.adam_epsilon)
         prioritized = self.replay.selector == "prioritized"
 
         def init(key: Array) -> TrainState:

@@ -178,6 +178,20 @@ def test_many_gradient_steps_at_once_are_as_many_one_by_one(rng):
     np.testing.assert_allclose(learned.priorities, np.concatenate(priorities[4:]), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("gradient_steps", [1, 2])
+def test_an_annealed_learning_rate_falls_over_all_gradient_steps_and_is_zero_after_the_last_planned_one(gradient_steps, rng):
+    algorithm = dataclasses.replace(BASE, anneal=True, gradient_steps=gradient_steps)
+    agent = algorithm.build(SPEC, num_updates=4 // gradient_steps)
+    state, learn, batch = jax.jit(agent.init)(ops.random.key(0)), jax.jit(agent.learn), batch_of(rng, gradient_steps * B)
+    moved = []
+    for _ in range(6 // gradient_steps):
+        old, state = state, learn(state, batch, ops.random.key(0)).state
+        apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), old.params, state.params)
+        moved.append(max(jax.tree.leaves(apart)))
+    planned = 4 // gradient_steps
+    assert min(moved[:planned]) > 1e-4 and max(moved[planned:]) == 0.0 and moved[0] > 2 * moved[planned - 1]
+
+
 def test_noise_is_drawn_apart_for_each_pass(rng):
     algorithm = config("noisy")
     newest, batch = random_network(algorithm, 0), batch_of(rng)
