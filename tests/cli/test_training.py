@@ -15,7 +15,8 @@ from rookery.run import config, options
 from rookery.run.trainer import Trainer
 
 KEYS = (
-    "run", "system", "env", "env_steps", "trained_steps", "updates", "episodes", "return_mean", "eval_return_mean", "seconds",
+    "run", "system", "env", "env_steps", "trained_steps", "updates", "episodes", "return_mean", "eval_return_mean",
+    "eval_return_best", "seconds",
     "env_steps_per_s", "seconds_to_target", "learner_idle", "policy_lag_mean", "env_failures", "parameters",
 )  # fmt: skip
 
