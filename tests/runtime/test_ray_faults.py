@@ -254,7 +254,8 @@ def test_messages_are_lost_and_doubled_and_then_the_head_is_killed(tmp_path: Pat
     assert books["violations"] == [] and books["lives"] >= 3 and books["rows"] > 0
     assert json.loads((run / "result.json").read_text())["status"] == "failed"
     wait_for(lambda: not process.marked(mark), None, 10)
-    # its files may outlive it: the next run removes them
+    left = [*Path("/tmp").glob(f"rookery-ray-{program.pid}-*")]
+    assert not left, [*map(str, left[0].rglob("*"))]
 
 
 def wait_for(what: Callable[[], Any], program: subprocess.Popen | None, seconds: float = 90.0) -> Any:
