@@ -15,15 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery import ops, spaces
+from rookery import ops
 from rookery.data import arrays
-from rookery.data.chunks import INCARNATIONS
 from rookery.envs import Mended, Mender
-from rookery.trees import tree_map
-from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, TimeStep
-from rookery.workers.acting import compiled_step, with_previous
+from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout
+from rookery.workers.acting import compiled_step
 from rookery.workers.rows import Rows
 from rookery.workers.shapes import rollout_specs
+from rookery.workers.streams import Streams
 
 
 class Collected(NamedTuple):
@@ -55,34 +54,22 @@ class Collector:
         self.index, self._agent, self._needs = index, agent, agent.needs
         self._pool = make_pool()
         self._mender = Mender(self._pool, restarts=env_restarts)
-        B = self._pool.num_envs
-        self._num_envs = B * num_collectors
-        self._env_index = index * B + np.arange(B)
         self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
         self._step = compiled_step(agent)
         self._published: tuple[PyTree, int] | None = None
-        self._specs = rollout_specs(agent, self._pool.spec, B)
+        self._specs = rollout_specs(agent, self._pool.spec, self._pool.num_envs)
         self._seconds = {"env": 0.0, "inference": 0.0, "transfer": 0.0}
-        # the state of the streams: all of it is in snapshot()
+        # the state of the worker: all of it is in snapshot()
         self._counter = 0  # decisions taken: with the key, the only source of randomness
-        self._steps, self._env_steps = np.zeros(B, np.int64), 0
-        self._streams = self._env_index * INCARNATIONS + incarnation
-        self._returns = np.zeros(B, np.float32)  # discounted so far in the running episode
+        self._streams = Streams(agent, self._pool, index=index, num_collectors=num_collectors, incarnation=incarnation)
         self._memory = [agent.memory(g.stop - g.start) for g in self._pool.groups]
-        self._previous_action = spaces.zeros(self._pool.spec.action, (B,))
-        self._previous_reward = np.zeros(B, np.float32)
         if snapshot is not None:
-            self._restore_counters(snapshot)
+            self._counter = int(snapshot["counter"])
+            self._streams.restore(snapshot)
+        whole = self._streams.first_step(self._pool, self._mender, snapshot, (seed, index, incarnation, self._counter))
         if snapshot is not None and snapshot["pool"] is not None:
-            whole = self._pool.restore(snapshot["pool"])
             leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(snapshot["memory"])]
             self._memory = jax.tree.unflatten(jax.tree.structure(self._memory), leaves)
-        else:  # a pool that cannot be saved starts new episodes in new streams
-            if snapshot is not None:
-                self._streams += 1
-                self._steps[:] = 0
-            entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))
-            whole = self._mender.reset(int(entropy.generate_state(1)[0] >> 1))
         self._current = [jax.tree.map(lambda x, p=part: x[p], whole) for part in self._pool.groups]
 
     def publish(self, params: PyTree, version: int) -> None:
@@ -96,9 +83,8 @@ class Collector:
             raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
         params, version = self._published
         rollout = arrays.allocate(self._specs) if out is None else out
-        played = self._env_steps * self._num_envs // len(self._steps)  # by all collectors, if they play alike
-        explore = self._agent.explore(self._env_index, self._num_envs, played)
-        rollout.version[:], rollout.stream[:], rollout.step[:] = version, self._streams, self._steps
+        streams, explore = self._streams, self._streams.explore()
+        rollout.version[:], rollout.stream[:], rollout.step[:] = version, streams.ids, streams.steps
         parts = [arrays.columns(rollout, columns) for columns in self._pool.groups]
         rows = [Rows(part) for part in parts]
         explores = [jax.tree.map(lambda x, c=columns: x[c], explore) for columns in self._pool.groups]
@@ -110,8 +96,8 @@ class Collector:
         for group in range(len(parts)):
             self._receive(group, rows[group], self._needs.rollout_length)
         env_steps = int(rollout.valid.sum())
-        self._steps += self._needs.rollout_length
-        self._env_steps += env_steps
+        streams.steps += self._needs.rollout_length
+        streams.env_steps += env_steps
         priorities = None
         if self._agent.process is not None:
             processed, priorities = self._agent.process(params, rollout)
@@ -122,30 +108,21 @@ class Collector:
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         mended = self._mender.take()
         for failure in mended:  # their streams end with this rollout
-            self._streams[list(failure.env_ids)] += 1
-            self._steps[list(failure.env_ids)] = 0
+            streams.begin(list(failure.env_ids))
         return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended, priorities)
 
     def _decide(self, group: int, rows: Rows, t: int, params: PyTree, explore: PyTree) -> None:
         """Acts on what the group shows now, remembers the decision in row t, and lets the group step."""
-        now = self._current[group]
+        now, slots = self._current[group], self._pool.groups[group]
         begin = time.perf_counter()
-        observation = self._observation(group, now)
+        observation = self._streams.observation(now, slots)
         counter = np.uint32(self._counter)
         memory, decision = self._step(params, observation, self._memory[group], now.first, explore, self._key, counter)
         action = jax.tree.map(np.asarray, decision.action)  # waits for the decision
         self._counter += 1
         self._memory[group] = decision.memory
         decided = time.perf_counter()
-        if t == 0:
-            rows.write(rows.observation, 0, observation)
-            for to, source in zip(rows.memory, jax.tree.leaves(memory)):
-                to[:] = source
-        rows.write(rows.action, t, action)
-        rows.write(rows.extras, t, decision.extras)
-        if self._needs.previous:
-            part = self._pool.groups[group]
-            jax.tree.map(lambda to, source: to.__setitem__(part, source), self._previous_action, action)
+        self._streams.decided(rows, t, observation, memory, action, decision.extras, slots)
         written = time.perf_counter()
         self._pool.send(action, group)
         sent = time.perf_counter()
@@ -159,25 +136,9 @@ class Collector:
         begin = time.perf_counter()
         now = self._current[group] = self._mender.recv(group)
         received = time.perf_counter()
-        rows.reward[t - 1] = now.reward
-        np.subtract(1.0, now.terminated, out=rows.discount[t - 1])
-        np.subtract(1.0, now.first, out=rows.valid[t - 1])
-        if self._needs.previous:
-            self._previous_reward[self._pool.groups[group]] = now.reward
-        if self._needs.return_discount is not None:
-            part = self._pool.groups[group]
-            returns = self._returns[part] * self._needs.return_discount * rows.valid[t - 1] + now.reward
-            self._returns[part] = rows.extras_by_name["discounted_return"][t - 1] = returns
-        rows.write(rows.observation, t, self._observation(group, now))
+        self._streams.outcome(rows, t - 1, now, self._pool.groups[group])
         self._seconds["env"] += received - begin
         self._seconds["transfer"] += time.perf_counter() - received
-
-    def _observation(self, group: int, now: TimeStep) -> PyTree:
-        if not self._needs.previous:
-            return now.observation
-        part = self._pool.groups[group]
-        action = jax.tree.map(lambda x: x[part], self._previous_action)
-        return with_previous(now.observation, action, self._previous_reward[part], now.first)
 
     def snapshot(self) -> PyTree:
         """Everything this worker would need to go on; `pool` is None where its environments cannot be saved."""
@@ -185,20 +146,8 @@ class Collector:
             "pool": self._pool.snapshot(),
             "memory": jax.tree.map(np.array, self._memory),
             "counter": self._counter,
-            "env_steps": self._env_steps,
-            "steps": self._steps.copy(),
-            "streams": self._streams.copy(),
-            "returns": self._returns.copy(),
-            "previous_reward": self._previous_reward.copy(),
-            "previous_action": jax.tree.map(np.copy, self._previous_action),
+            **self._streams.snapshot(),
         }
-
-    def _restore_counters(self, snapshot: PyTree) -> None:
-        self._counter, self._env_steps = int(snapshot["counter"]), int(snapshot["env_steps"])
-        self._steps, self._streams = np.array(snapshot["steps"]), np.array(snapshot["streams"])
-        if snapshot["pool"] is not None:
-            self._returns, self._previous_reward = np.array(snapshot["returns"]), np.array(snapshot["previous_reward"])
-            tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
 
     def close(self) -> None:
         self._pool.close()

@@ -24,16 +24,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery import ops, spaces
+from rookery import ops
 from rookery.data import arrays
-from rookery.data.chunks import INCARNATIONS
 from rookery.envs import Mended, Mender
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, PyTree, Rollout, TimeStep
-from rookery.workers.acting import compiled_step, with_previous
+from rookery.workers.acting import compiled_step
 from rookery.workers.collector import Collected
 from rookery.workers.rows import Rows
 from rookery.workers.shapes import rollout_specs
+from rookery.workers.streams import Streams
 
 
 class Said(NamedTuple):
@@ -85,18 +85,14 @@ class Inference:
         self._mender, self._mended = Mender(pool, restarts=env_restarts), []  # type: Mender, list[Mended]
         B, self._size = pool.num_envs, pool.groups[0].stop
         self._batch, self._wait, self._max_lag = batch or self._size, wait_seconds, max_lag
-        self._num_envs, self._env_index = B * num_collectors, index * B + np.arange(B)
         self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
         self._step = compiled_step(agent)
         self._published: tuple[PyTree, int] | None = None
         self._seconds = {"env": 0.0, "inference": 0.0, "transfer": 0.0}
         self._moved = {"observations": 0, "actions": 0}
         self._discarded = 0
-        # the state of the streams, as in a Collector
-        self._counter, self._env_steps = 0, 0
-        self._steps, self._streams = np.zeros(B, np.int64), self._env_index * INCARNATIONS + incarnation
-        self._returns, self._previous_reward = np.zeros(B, np.float32), np.zeros(B, np.float32)
-        self._previous_action = spaces.zeros(pool.spec.action, (B,))
+        self._counter = 0  # decisions taken, as in a Collector
+        self._streams = Streams(agent, pool, index=index, num_collectors=num_collectors, incarnation=incarnation)
         self._ends = np.zeros(B, bool)  # its stream ends with the rollout that it is in
         self._flying: deque[int] = deque()  # groups that step, in the order in which they were sent to
         self._shown: deque[int] = deque()  # groups that wait for a decision, the longest first
@@ -104,7 +100,7 @@ class Inference:
         self._ready: Callable[[float | None], Sequence[int]] = getattr(pool, "ready_groups", None) or self._oldest
         if snapshot is not None:
             self._restore_counters(snapshot)
-        whole = self._first_step(seed, index, incarnation, snapshot)
+        whole = self._streams.first_step(pool, self._mender, snapshot, (seed, index, incarnation, self._counter))
         specs = rollout_specs(agent, pool.spec, self._size)
         self._lanes = [
             _Lane(g, arrays.allocate(specs), agent.memory(self._size), jax.tree.map(lambda x, g=g: x[g], whole))
@@ -164,10 +160,8 @@ class Inference:
         lanes = [self._lanes[group] for group in groups]
         for lane in lanes:
             if lane.t == 0:
-                played = self._env_steps * self._num_envs // len(self._steps)
-                explore = self._agent.explore(self._env_index, self._num_envs, played)
-                lane.explore = jax.tree.map(lambda x, slots=lane.slots: x[slots], explore)
-        seen = [self._observation(lane) for lane in lanes]
+                self._explore(lane)
+        seen = [self._streams.observation(lane.current, lane.slots) for lane in lanes]
         shown = [(o, lane.memory, lane.current.first, lane.explore) for o, lane in zip(seen, lanes)]
         together = shown[0] if self._batch == self._size else _joined(shown, self._batch)
         observation, memory, first, explore = together
@@ -192,23 +186,11 @@ class Inference:
     def _remember(self, lane: _Lane, seen: PyTree, decided: tuple[PyTree, ...], version: int) -> None:
         """Row t of the rollout that the group is in: all but its outcome."""
         before, lane.memory, action, extras = decided
-        rows, t = lane.rows, lane.t
-        if t == 0:
-            rows.write(rows.observation, 0, seen)
-            for to, source in zip(rows.memory, jax.tree.leaves(before)):
-                to[:] = source
-        rows.write(rows.action, t, action)
-        rows.write(rows.extras, t, extras)
-        lane.rollout.version[t] = version
-        if self._needs.previous:
-            jax.tree.map(lambda to, source: to.__setitem__(lane.slots, source), self._previous_action, action)
+        lane.rollout.version[lane.t] = version
+        self._streams.decided(lane.rows, lane.t, seen, before, action, extras, lane.slots)
 
-    def _observation(self, lane: _Lane) -> PyTree:
-        now = lane.current
-        if not self._needs.previous:
-            return now.observation
-        action = jax.tree.map(lambda x: x[lane.slots], self._previous_action)
-        return with_previous(now.observation, action, self._previous_reward[lane.slots], now.first)
+    def _explore(self, lane: _Lane) -> None:
+        lane.explore = jax.tree.map(lambda x: x[lane.slots], self._streams.explore())
 
     # ------------------------------------------------------------------------------------------------ receiving
 
@@ -240,17 +222,8 @@ class Inference:
             lane.void = False
             self._shown.append(group)
             return
-        rows, t, lane.lost = lane.rows, lane.t, False
-        rows.reward[t] = now.reward
-        np.subtract(1.0, now.terminated, out=rows.discount[t])
-        np.subtract(1.0, now.first, out=rows.valid[t])
-        if self._needs.previous:
-            self._previous_reward[lane.slots] = now.reward
-        if self._needs.return_discount is not None:
-            returns = self._returns[lane.slots] * self._needs.return_discount * rows.valid[t] + now.reward
-            self._returns[lane.slots] = rows.extras_by_name["discounted_return"][t] = returns
-        lane.t += 1
-        rows.write(rows.observation, lane.t, self._observation(lane))
+        self._streams.outcome(lane.rows, lane.t, now, lane.slots)
+        lane.t, lane.lost = lane.t + 1, False
         (self._shown if lane.t < self._needs.rollout_length else self._complete).append(group)
 
     def _lose(self, failure: Mended) -> None:
@@ -270,21 +243,22 @@ class Inference:
         self._begin_streams(np.arange(lane.slots.start, lane.slots.stop))
 
     def _begin_streams(self, slots: np.ndarray) -> None:
-        self._streams[slots] += 1
-        self._steps[slots], self._ends[slots] = 0, False
+        self._streams.begin(slots)
+        self._ends[slots] = False
 
     # ----------------------------------------------------------------------------------------------- delivering
 
     def _deliver(self, group: int, out: Rollout | None) -> Collected:
         lane, begin = self._lanes[group], time.perf_counter()
         slots, T = lane.slots, self._needs.rollout_length
-        lane.rollout.stream[:], lane.rollout.step[:] = self._streams[slots], self._steps[slots]
+        streams = self._streams
+        lane.rollout.stream[:], lane.rollout.step[:] = streams.ids[slots], streams.steps[slots]
         rollout = tree_map(np.copy, lane.rollout) if out is None else out
         if out is not None:
             tree_map(np.copyto, out, lane.rollout)
         env_steps, priorities = int(rollout.valid.sum()), None
-        self._steps[slots] += T
-        self._env_steps += env_steps
+        streams.steps[slots] += T
+        streams.env_steps += env_steps
         self._begin_streams(slots.start + np.flatnonzero(self._ends[slots]))
         lane.t = 0
         self._shown.append(group)
@@ -317,40 +291,23 @@ class Inference:
             "lanes": lanes,
             "order": [*self._complete, *self._shown],
             "counter": self._counter,
-            "env_steps": self._env_steps,
             "discarded": self._discarded,
-            "steps": self._steps.copy(),
-            "streams": self._streams.copy(),
             "ends": self._ends.copy(),
-            "returns": self._returns.copy(),
-            "previous_reward": self._previous_reward.copy(),
-            "previous_action": jax.tree.map(np.copy, self._previous_action),
+            **self._streams.snapshot(),
         }
 
     def _restore_counters(self, snapshot: PyTree) -> None:
-        self._counter, self._env_steps = int(snapshot["counter"]), int(snapshot["env_steps"])
-        self._discarded = int(snapshot["discarded"])
-        self._steps, self._streams = np.array(snapshot["steps"]), np.array(snapshot["streams"])
+        self._counter, self._discarded = int(snapshot["counter"]), int(snapshot["discarded"])
+        self._streams.restore(snapshot)
         if snapshot["pool"] is not None:
-            self._ends, self._returns = np.array(snapshot["ends"]), np.array(snapshot["returns"])
-            self._previous_reward = np.array(snapshot["previous_reward"])
-            tree_map(np.copyto, self._previous_action, snapshot["previous_action"])  # its tuples may be lists now
-
-    def _first_step(self, seed: int, index: int, incarnation: int, snapshot: PyTree | None) -> TimeStep:
-        if snapshot is not None and snapshot["pool"] is not None:
-            return self._pool.restore(snapshot["pool"])
-        if snapshot is not None:  # a pool that cannot be saved starts new episodes in new streams
-            self._begin_streams(np.arange(len(self._streams)))
-        entropy = np.random.SeedSequence((seed, index, incarnation, self._counter))
-        return self._mender.reset(int(entropy.generate_state(1)[0] >> 1))
+            self._ends = np.array(snapshot["ends"])
 
     def _restore_lanes(self, snapshot: PyTree) -> None:
         for lane, saved in zip(self._lanes, snapshot["lanes"]):
             tree_map(np.copyto, lane.rollout._asdict(), saved["rollout"])
             leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(saved["memory"])]
             lane.memory, lane.t = jax.tree.unflatten(jax.tree.structure(lane.memory), leaves), int(saved["t"])
-            explore = self._agent.explore(self._env_index, self._num_envs, self._env_steps)
-            lane.explore = jax.tree.map(lambda x, slots=lane.slots: x[slots], explore)
+            self._explore(lane)
         for group in map(int, snapshot["order"]):
             done = self._lanes[group].t == self._needs.rollout_length
             (self._complete if done else self._shown).append(group)

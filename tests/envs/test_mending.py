@@ -124,8 +124,9 @@ def test_rollouts_of_a_rebuilt_environment_belong_to_a_new_stream():
     import jax
 
     from rookery.algorithms.a2c import A2C
+    from rookery.data.chunks import INCARNATIONS
     from rookery.networks import NetworkConfig
-    from rookery.workers.collector import INCARNATIONS, Collector
+    from rookery.workers.collector import Collector
 
     factory = partial(Faulty, "raises")
     agent = A2C(rollout_length=7, network=NetworkConfig(hidden=(4,))).build(envs.spec_of(factory))

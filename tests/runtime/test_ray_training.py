@@ -22,6 +22,7 @@ from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
 from simulation import Ledger, rows_of
 
 from rookery import Trainer
+from rookery.data.chunks import INCARNATIONS
 from rookery.run import startup
 from rookery.run.versions import fingerprint
 from rookery.runtime import roster
@@ -31,7 +32,6 @@ from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import LIFE, Job, Progress
 from rookery.topologies.sync import Sync
 from rookery.types import Batch, Rollout
-from rookery.workers.collector import INCARNATIONS
 from rookery.workers.learner import Learner, Update
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])

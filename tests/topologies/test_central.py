@@ -183,7 +183,7 @@ def test_training_goes_on_when_an_environment_process_is_killed(tmp_path: Any) -
         while progress.updates < killed + 20 or not progress.env_failures:
             progress = trainer.advance()
             assert time.monotonic() < deadline
-        streams = inference._streams % (1 << 32)
+        streams = inference._streams.ids % (1 << 32)
         assert progress.env_failures == 1
         others = np.setdiff1d(np.arange(8), victim.ids)
         while (inference._streams[victim.ids] % (1 << 32) == 0).any():

@@ -9,9 +9,10 @@ import pytest
 from engine_fakes import SPEC, ScriptedPool, Slot, collect, counting_agent, dirty, params, play, same, shown
 
 from rookery.data import arrays
+from rookery.data.chunks import INCARNATIONS
 from rookery.trees import tree_leaves
 from rookery.types import BATCH_MAJOR, Agent, Rollout
-from rookery.workers.collector import INCARNATIONS, Collector
+from rookery.workers.collector import Collector
 from rookery.workers.shapes import rollout_specs
 
 B, T = 4, 3
