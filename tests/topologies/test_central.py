@@ -186,10 +186,10 @@ def test_training_goes_on_when_an_environment_process_is_killed(tmp_path: Any) -
         streams = inference._streams.ids % (1 << 32)
         assert progress.env_failures == 1
         others = np.setdiff1d(np.arange(8), victim.ids)
-        while (inference._streams[victim.ids] % (1 << 32) == 0).any():
+        while (inference._streams.ids[victim.ids] % (1 << 32) == 0).any():
             progress = trainer.advance()
             assert time.monotonic() < deadline
-        assert (inference._streams[others] % (1 << 32) == 0).all(), streams
+        assert (inference._streams.ids[others] % (1 << 32) == 0).all(), streams
 
 
 # ------------------------------------------------------------------------------------------------------ refusals
