@@ -25,6 +25,7 @@ BENCHES = {
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
     "central": "central beside local inference: steps/s at the same batch, and where the time goes",
+    "returns": "two systems at equal steps: greedy returns over seeds, with intervals",
     "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",
     "compression": "bytes that codecs save on stored frames, and what reading them then costs",
     "learning": "returns of many tasks and seeds against the bar of each task",
@@ -36,9 +37,8 @@ USAGE = (
     + "\n".join(f"  rookery bench {name:<11} {summary}" for name, summary in BENCHES.items())
     + """
 
-rookery bench NAME --help lists the options. Every bench takes --json (one JSON line at the end instead of the table)
-and --out FILE (append that line to FILE). Progress goes to stderr. Leave the machine alone while one runs: the load
-average before it is part of the record.
+rookery bench NAME --help lists the options; all take --json and --out FILE (append the record to FILE). Leave the
+machine alone while one runs: the load average before it is part of the record. Progress goes to stderr.
 """
 )
 

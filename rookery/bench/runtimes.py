@@ -7,10 +7,8 @@ rookery bench runtimes --part rollouts     # 10 MB rollouts: bytes/s, beside bar
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import Any, Literal
 
 import tyro
 
-from rookery.bench import process
+from rookery.bench import process, returns
 from rookery.bench.metrics import read_metrics
 from rookery.bench.pong import steady
 from rookery.bench.record import Record, Verdict, conditions
@@ -27,7 +25,6 @@ from rookery.bench.statistics import median, ratio, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 RUNTIMES = ("local", "ray")
-STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # 97.5 % of t, by the number of values
 WARM_SECONDS = 10.0
 
 
@@ -67,32 +64,11 @@ def measure(options: Options) -> list[Record]:
 
 
 def _returns(options: Options, now: dict[str, Any]) -> Record:
-    runs: list[Run] = []
-    for seed in range(options.seeds):
-        for runtime in RUNTIMES if seed % 2 == 0 else RUNTIMES[::-1]:
-            words = ["--env", "CartPole-v1", "--total-steps", str(options.total_steps), "--eval-episodes", "50"]
-            found, _ = _train(options, runtime, seed, words, timeout=900)
-            runs.append(found)
-    rows: list[Run] = []
-    for runtime in RUNTIMES:
-        values = [run["eval_return_mean"] for run in runs if run["runtime"] == runtime and "failure" not in run]
-        low, high = interval(values)
-        rows.append({"runtime": runtime, "seeds": len(values), "eval_return_mean": statistics.fmean(values) if values else None}
-                    | {"low": low, "high": high, "range": spread(values)})  # fmt: skip
-    a, b = rows
-    known = None not in (a["low"], b["low"])
-    overlap = min(a["high"], b["high"]) - max(a["low"], b["low"]) if known else None
-    verdict = Verdict.of("overlap of the 95 % intervals of both means (0: they touch)", overlap, at_least=0.0)
-    notes = ["low, high: 95 % interval of the mean over seeds (Student's t), of 50 greedy episodes after the last step."]
-    return _record(options, now, "CartPole-v1, return at equal steps", rows, [verdict], runs, notes)
-
-
-def interval(values: list[float]) -> tuple[float | None, float | None]:
-    """95 % of the mean of a few values."""
-    if len(values) < 2:
-        return None, None
-    half = STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values) - half, statistics.fmean(values) + half
+    more = shlex.split(options.train_options)
+    arms = {name: ["train", "impala", "--env", "CartPole-v1", "--runtime", name, *more] for name in RUNTIMES}
+    runs = returns.in_turns(arms, seeds=options.seeds, total_steps=options.total_steps)
+    rows, verdict = returns.compared(arms, runs)
+    return _record(options, now, "CartPole-v1, return at equal steps", rows, [verdict], runs, [returns.NOTE])
 
 
 def _speed(options: Options, now: dict[str, Any]) -> Record:
@@ -142,25 +118,14 @@ def _rollouts(options: Options, now: dict[str, Any]) -> Record:
 
 
 def _train(options: Options, runtime: str, seed: int, words: list[str], *, timeout: float) -> tuple[Run, list[Any]]:
-    command = [
-        "train",
-        "impala",
-        *words,
-        "--runtime",
-        runtime,
-        *shlex.split(options.train_options),
-        "--seed",
-        str(seed),
-        "--json",
-    ]
+    command = ["train", "impala", *words, "--runtime", runtime, *shlex.split(options.train_options)]
+    command += ["--seed", str(seed), "--json"]
     with tempfile.TemporaryDirectory() as runs:
         done = process.rookery(command, runs=Path(runs), timeout=timeout)
         found: Run = {"runtime": runtime, "seed": seed, "command": shlex.join(["rookery", *command])}
         if done.failure:
             return found | {"failure": done.failure}, []
-        kept = ("eval_return_mean", "return_mean", "env_steps", "updates", "env_steps_per_s", "policy_lag_mean")
-        print(f"{runtime}, seed {seed}: {done.seconds:.0f} s", file=sys.stderr, flush=True)
-        return found | {name: done.answer.get(name) for name in kept}, read_metrics(Path(done.answer["run"]))
+        return found | {name: done.answer.get(name) for name in returns.KEPT}, read_metrics(Path(done.answer["run"]))
 
 
 def _record(

@@ -6,6 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
+STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # 97.5 % of t, by the number of values
+
 
 def median(values: Sequence[float | None]) -> float | None:
     """A missing value counts as infinitely slow, so that failures cannot improve a time; None if the median is one."""
@@ -23,6 +25,14 @@ def spread(values: Sequence[float | None]) -> tuple[float, float] | None:
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or not theirs else ours / theirs
+
+
+def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """95 % of the mean of a few values (Student's t)."""
+    if len(values) < 2:
+        return None, None
+    half = STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values) - half, statistics.fmean(values) + half
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:

@@ -8,7 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import cartpole, central, learning, memory, metrics, peers, pong, process, record, roofline, runtimes
+from rookery.bench import (
+    cartpole,
+    central,
+    learning,
+    memory,
+    metrics,
+    peers,
+    pong,
+    process,
+    record,
+    returns,
+    roofline,
+    runtimes,
+)
 
 NOW = {
     "date": "2026-01-02T10:00:00+00:00", "cores": 2, "processor": "Z80", "load_before": [0, 0, 0],
@@ -369,6 +382,21 @@ def test_runtimes_compares_returns_by_their_intervals(monkeypatch: pytest.Monkey
     assert "seeds 0, 1, 2" in record.text(found)
     ray |= {"0": 470.0, "1": 495.0, "2": 500.0}
     assert runtimes.measure(runtimes.parse(["--part", "returns", "--seeds", "3"]))[0].verdicts[0].met
+
+
+def test_two_systems_are_compared_at_equal_steps(monkeypatch: pytest.MonkeyPatch):
+    asked = []
+
+    def fake(command: list[str], *, runs: Path, timeout: float) -> process.Finished:
+        asked.append(command)
+        seed = int(command[command.index("--seed") + 1])
+        return finished(3.0, eval_return_mean=(400.0 if "seed" in command[1] else 300.0) + seed)
+
+    monkeypatch.setattr(process, "rookery", fake)
+    (found,) = returns.measure(returns.parse(["--systems", "impala", "seed", "--seeds", "2", "--total-steps", "700"]))
+    assert [command[1] for command in asked] == ["impala", "seed", "seed", "impala"], "in turns"
+    assert all(command[command.index("--total-steps") + 1] == "700" for command in asked)
+    assert [row["eval_return_mean"] for row in found.rows] == [300.5, 400.5] and not found.verdicts[0].met
 
 
 def test_runtimes_compares_rollouts_with_bare_ray(monkeypatch: pytest.MonkeyPatch):
