@@ -209,15 +209,20 @@ class EvalOptions:
     """One JSON line instead of the text."""
 
 
-def evaluate(args: list[str]) -> int:
+def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tuple[str, Any]:
+    """Of `COMMAND RUN [options]`."""
     if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
-        fail("which run? rookery eval RUN [options]: a run's name or path, or the path of a checkpoint")
+        fail(f"which run? {command} RUN {usage}: a run's name or path, or the path of a checkpoint")
     import tyro
 
+    run = "" if args[0].startswith("-") else args[0]
+    return run, tyro.cli(kind, args=args[1:] if run else args, prog=f"{command} {run or 'RUN'}")
+
+
+def evaluate(args: list[str]) -> int:
     from rookery.run.config import ConfigError
 
-    run = "" if args[0].startswith("-") else args[0]
-    options = tyro.cli(EvalOptions, args=args[1:] if run else args, prog=f"rookery eval {run or 'RUN'}")
+    run, options = run_and_options(args, EvalOptions, "rookery eval", "[options]")
     if options.episodes < 1:
         raise ConfigError(f"--episodes {options.episodes}: it must be at least 1")
     from rookery.run.api import evaluate_run
@@ -252,14 +257,9 @@ class RecordOptions:
 
 
 def record(args: list[str]) -> int:
-    if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
-        fail("which run? rookery record RUN --out FILE [options]: a run's name or path, or the path of a checkpoint")
-    import tyro
-
     from rookery.run.config import ConfigError
 
-    run = "" if args[0].startswith("-") else args[0]
-    options = tyro.cli(RecordOptions, args=args[1:] if run else args, prog=f"rookery record {run or 'RUN'}")
+    run, options = run_and_options(args, RecordOptions, "rookery record", "--out FILE [options]")
     if options.episodes < 1 or (options.best is not None and not 1 <= options.best <= options.episodes):
         raise ConfigError(
             f"--episodes {options.episodes} --best {options.best}: keep at least 1, and at most as many as there are"

@@ -112,7 +112,7 @@ class PoolFactory:
 
 def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
     workers = max((most for _, most in cfg.topology.roles().values()), default=1) if share is None else share
-    if cfg.run.runtime == "local" and getattr(cfg.topology, "inference", "local") == "central":
+    if cfg.run.runtime == "local" and "host" in cfg.topology.roles():
         workers = 1  # all environments are in one pool
     return PoolFactory(cfg.env, cfg.env_options, processes_of(cfg), cfg.run.env_step_seconds, workers)
 

@@ -38,8 +38,9 @@ class Meter:
     """
 
     def __init__(self, topology: Any, *, updates: int = 0, window_seconds: float = 5.0) -> None:
-        central = getattr(topology, "inference", "local") == "central"  # one worker acts for all hosts
-        self._collectors = 1 if central else max((most for _, most in topology.roles().values()), default=1)
+        roles = topology.roles()
+        acting = [most for role, (_, most) in roles.items() if role != "host"]  # one worker acts for all hosts
+        self._collectors = max(acting, default=1)
         self._overlaps, self._updates = topology.overlaps, updates
         self._window = window_seconds
         self._first: Point | None = None

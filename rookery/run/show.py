@@ -38,8 +38,7 @@ def describe(cfg: Config) -> tuple[dict[str, Any], str]:
 
 def figure_of(topology: Any) -> str:
     """The module whose docstring is the figure."""
-    central = getattr(topology, "inference", "local") == "central"
-    return "rookery.topologies.central" if central else type(topology).__module__
+    return "rookery.topologies.central" if "host" in topology.roles() else type(topology).__module__
 
 
 def letters(cfg: Config) -> list[str]:
@@ -48,7 +47,7 @@ def letters(cfg: Config) -> list[str]:
     meanings = {
         "T": (cfg.algorithm, "rollout_length"), "B": (topology, "num_envs"), "C": (topology, "collectors"),
         "K": (topology, "in_flight"), "W": (topology, "workers"), "S": (topology, "shards"), "N": (topology, "peers"),
-        "G": (topology if getattr(topology, "inference", "") == "central" else None, "groups"),
+        "G": (topology if "host" in topology.roles() else None, "groups"),
     }  # fmt: skip
     return [f"{letter} = {getattr(part, name)}" for letter, (part, name) in meanings.items() if hasattr(part, name)]
 
