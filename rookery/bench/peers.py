@@ -21,14 +21,18 @@ class Peer:
     python: str  # the interpreter that has the library
     words: tuple[str, ...]  # the driver's file and its options
 
-    def measure(self, drivers: Path | str, *, seed: int, timeout: float, cap_seconds: float | None = None) -> Finished:
-        """cap_seconds: after which the driver gives up on the target."""
+    def measure(
+        self, drivers: Path | str, *, timeout: float, seed: int | None = None, cap_seconds: float | None = None,
+        words: tuple[str, ...] = (),
+    ) -> Finished:  # fmt: skip
+        """cap_seconds: after which the driver gives up on the target; words: more options of this one run."""
         ours = ("PYTHONPATH", "XLA_FLAGS", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR")  # not their settings
         env = {key: value for key, value in os.environ.items() if key not in ours} | {MARK: "1"}
         if cap_seconds is not None:
             env["PEER_CAP_S"] = f"{cap_seconds:g}"
         python = str(Path(self.python).absolute())  # a link into a virtual environment: resolving it would leave it
-        return run([python, *self.words, "--seed", str(seed)], cwd=drivers, env=env, timeout=timeout)
+        given = () if seed is None else ("--seed", str(seed))
+        return run([python, *self.words, *given, *words], cwd=drivers, env=env, timeout=timeout)
 
     def command(self, seed: int) -> str:
         return " ".join(["python", *self.words, "--seed", str(seed)])

@@ -12,19 +12,18 @@ full before anything is measured.
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import tyro
 
+from rookery.bench.peers import chosen
 from rookery.bench.record import Record, Verdict, conditions
 from rookery.bench.statistics import median
 from rookery.data import limiter, memory
@@ -39,6 +38,11 @@ NOTES = [
     "memcpy: copies of as many bytes as a batch between buffers far larger than the caches; share: the bytes of the "
     "sampled items per second over it. Figures are medians of the rounds.",
 ]
+PEER_NOTE = (
+    "Rounds alternate: ours, then each peer in a process of its own, with a table of the same capacity that is full before "
+    "that. inserts: one item per call, as their users write; bulk: theirs 1,000 per call while the table is filled, ours "
+    "rollouts into a full one. Figures are medians of the rounds."
+)
 # What was measured on two cores of the same machine, batch 256: see cpprb 11.0.0 and torchrl 0.14.1, whichever is faster.
 BARS = {
     (200, "uniform"): (5 * 67_997, 3_796_863),
@@ -65,7 +69,7 @@ class Options:
     in_flight: int = 4
     """Calls under way at each actor (ray)."""
     gigabytes: float | None = None
-    """Fill a table of this size and write it over once more: rates and memory at each tenth of the way."""
+    """Fill a table of this size and write it over once more: rates and memory in ten windows of each."""
     peers: str | None = None
     """Directory of the peers' drivers (inproc_replay.py)."""
     peer_python: str | None = None
@@ -100,15 +104,16 @@ def measure(options: Options) -> list[Record]:
     while len(subject.table) < options.size:
         subject.insert()
     rates: dict[str, list[float]] = {"inserts_per_s": [], "samples_per_s": [], "memcpy_per_s": []}
-    share = options.seconds / options.rounds
+    peers, share = Peers(options), options.seconds / options.rounds
     for number in range(options.rounds):
         rates["inserts_per_s"].append(timed(subject.insert, share))
         rates["samples_per_s"].append(timed(subject.sample, share))
         rates["memcpy_per_s"].append(timed(subject.copy, share / 3))
         said = ", ".join(f"{values[-1]:,.0f} {name}" for name, values in rates.items())
         print(f"round {number}: {said}", file=sys.stderr, flush=True)
-    del subject
-    return [summarise(options, now, rates), *peer_records(options, now)]
+        peers.measure(share)
+    ours = summarise(options, now, rates)
+    return [beside(options, ours, peers) if peers.names else ours]
 
 
 class Subject:
@@ -116,6 +121,7 @@ class Subject:
 
     def __init__(self, options: Options) -> None:
         T, B, self._batch = options.rollout_length, options.num_envs, options.batch_size
+        self.item_bytes = options.item_bytes
         random = np.random.default_rng(0)
         rows = 64
         chunks = -(-options.size // rows) + 3 * B
@@ -253,26 +259,20 @@ def summarise_ray(options: Options, now: dict[str, Any], rates: dict[str, list[f
 
 
 def sustained(options: Options, now: dict[str, Any]) -> Record:
-    """A table is filled and then written over once more; rates and memory at each tenth of both."""
-    subject, rows = Subject(options), []
-    memory.check_fits(subject.store.nbytes, what="the table", remedy="fewer --gigabytes")
-    for tenth in range(1, 21):
-        inserted, begin = 0, time.perf_counter()
-        while inserted < options.size // 10:
-            inserted += subject.insert()
-        inserts = inserted / (time.perf_counter() - begin)
-        row = {
-            "inserted": tenth / 10,
-            "items": len(subject.table),
-            "inserts_per_s": inserts,
-            "samples_per_s": timed(subject.sample, options.seconds / 20),
-            "rss_GB": _resident_bytes() / 1e9,
-        }
-        rows.append(row)
-        print(", ".join(f"{name} {value:,.2f}" for name, value in row.items()), file=sys.stderr, flush=True)
-    full = rows[10:]
-    growth = full[-1]["rss_GB"] / full[0]["rss_GB"]
-    slowest = min(row["samples_per_s"] for row in full) / (median([row["samples_per_s"] for row in full]) or 1.0)
+    """A table is filled, then written over at least once; rates and memory in ten windows of each."""
+    subject = Subject(options)
+    rows: list[dict[str, Any]] = []
+    store = subject.store
+    memory.check_fits(store.nbytes, what="the table", remedy="fewer --gigabytes")
+    for number in range(20):
+        full = number >= 10  # items go before that, but chunks that were never used are taken before those that are free again
+        items = -(-store.num_chunks * store.chunk_rows // 10)
+        row = _window(subject, items, least_seconds=options.seconds / 10 if full else 0.0)
+        rows.append({"window": number + 1, "phase": "full" if full else "filling", "items": len(subject.table)} | row)
+        said = ", ".join(f"{name} {value:,.2f}" for name, value in row.items())
+        print(f"window {number + 1}: {said}", file=sys.stderr, flush=True)
+    steady = [row for row in rows if row["phase"] == "full"]
+    memories = [row["rss_GB"] for row in steady]
     return Record(
         bench="replay",
         subject=f"{options.gigabytes:g} GB of {options.item_bytes} B items, {options.selector}",
@@ -282,12 +282,53 @@ def sustained(options: Options, now: dict[str, Any]) -> Record:
         settings={"num_envs": options.num_envs, "rollout_length": options.rollout_length, "batch_size": options.batch_size},
         rows=rows,
         verdicts=[
-            Verdict.of("memory once full, last over first", growth, at_most=1.02),
-            Verdict.of("samples/s once full, slowest over median", slowest, at_least=0.7),
+            Verdict.of("inserts/s once full, furthest from their median", _furthest(steady, "inserts_per_s"), at_most=0.15),
+            Verdict.of("samples/s once full, furthest from their median", _furthest(steady, "samples_per_s"), at_most=0.15),
+            Verdict.of("memory once full, most over least", max(memories) / min(memories), at_most=1.02),
         ],
-        notes=["inserted: tables' worth of items so far; from 1 on the table is full and the oldest go."],
+        notes=SUSTAINED_NOTES,
         runs=[],
     )
+
+
+SUSTAINED_NOTES = [
+    "A window writes a tenth of the store, once that is full for at least a tenth of --seconds: rollouts and as many sampled "
+    "items, in turn. While it fills, memory is touched for the first time: the system has to find and clear it, and where this "
+    "is a virtual machine its host, too.",
+    "cpu share: of the window's time in which this process had a core; faults per MB: first touches of a page per MB written. "
+    "Rates are by the clock: where the share is low, others had the machine.",
+]
+
+
+def _window(subject: Subject, items: int, *, least_seconds: float) -> dict[str, float]:
+    """Rollouts, and as many samples, in turn, until so many items were written and so much time has passed."""
+    count = {"inserts": 0, "samples": 0}
+    spent = {"inserts": 0.0, "samples": 0.0}
+    begin, cpu, faults = time.perf_counter(), time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    while count["inserts"] < items or time.perf_counter() - begin < least_seconds:
+        at = time.perf_counter()
+        count["inserts"] += subject.insert()
+        then = time.perf_counter()
+        while count["samples"] < count["inserts"]:
+            count["samples"] += subject.sample()
+        spent["inserts"] += then - at
+        spent["samples"] += time.perf_counter() - then
+    seconds = time.perf_counter() - begin
+    written = count["inserts"] * subject.item_bytes / 1e6
+    return {
+        "inserts_per_s": count["inserts"] / spent["inserts"],
+        "samples_per_s": count["samples"] / spent["samples"],
+        "rss_GB": _resident_bytes() / 1e9,
+        "cpu_share": (time.process_time() - cpu) / seconds,
+        "faults_per_MB": (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults) / written,
+    }
+
+
+def _furthest(rows: list[dict[str, Any]], name: str) -> float | None:
+    """How far the window that differs most is from the median of all, as a share of it."""
+    values = [row[name] for row in rows]
+    middle = median(values)
+    return max(abs(value / middle - 1.0) for value in values) if middle else None
 
 
 def _resident_bytes() -> int:
@@ -298,43 +339,75 @@ def _resident_bytes() -> int:
 # ---------------------------------------------------------------------------------------------------------- peers
 
 
-def peer_records(options: Options, now: dict[str, Any]) -> list[Record]:
-    """cpprb and torchrl, driven by the peers' own driver: single inserts and batches of 256, as their users write them."""
-    item = {200: "small", 28_224: "frame"}.get(options.item_bytes)
-    if options.peer_python is None or item is None or options.selector not in ("uniform", "prioritized"):
-        return []
-    rows, failures = [], []
-    for lib in ("cpprb", "torchrl"):
-        words = ("inproc_replay.py", "replay", "--lib", lib, "--item", item, "--sampler", options.selector)
-        command = [str(Path(options.peer_python).absolute()), *words, "--secs", f"{options.seconds:g}"]
-        done = subprocess.run(command, cwd=options.peers, capture_output=True, text=True, timeout=600)
-        try:
-            answer = json.loads(done.stdout.strip().splitlines()[-1])
-        except (ValueError, IndexError):
-            failures.append(f"{lib}: {done.stderr.strip().splitlines()[-1:]}")
-            continue
-        rows.append(
-            {
-                "peer": lib,
-                "version": answer["version"],
-                "item_bytes": options.item_bytes,
-                "selector": options.selector,
-                "inserts_per_s": answer["insert_per_s"],
-                "chunk_inserts_per_s": answer["chunk_insert_per_s"],
-                "samples_per_s": answer["sample_per_s"],
-            }
-        )
-    return [
-        Record(
-            bench="replay",
-            subject=f"peers: replay of {options.item_bytes} B items, {options.selector}",
-            command=f"python inproc_replay.py replay --item {item} --sampler {options.selector}",
-            conditions=now,
-            settings={},
-            rows=rows,
-            verdicts=[],
-            notes=["inserts: one item per call; chunk: 1,000 per call."],
-            runs=[],
-            failures=failures,
-        )
+class Peers:
+    """cpprb and torchrl, each in a process of its own: their table is filled anew for every round."""
+
+    def __init__(self, options: Options) -> None:
+        item = {200: "small", 28_224: "frame"}.get(options.item_bytes)
+        known = item is not None and options.selector in ("uniform", "prioritized") and options.batch_size == 256
+        if options.peer_python and not known:
+            raise SystemExit(
+                "rookery: the peers' driver knows items of 200 and 28224 bytes, uniform and prioritized, in batches of 256: "
+                "leave --peer-python out, or ask for one of these"
+            )
+        words = lambda lib: ("inproc_replay.py", "replay", "--lib", lib, "--item", item or "", "--sampler", options.selector)
+        libs = ("cpprb", "torchrl")
+        self._peers = chosen(options.peers, [(lib, options.peer_python, words(lib)) for lib in libs])
+        self._drivers = options.peers or ""
+        self.names = [peer.name for peer in self._peers]
+        self.answers: dict[str, list[dict[str, Any]]] = {name: [] for name in self.names}
+        self.failures: list[str] = []
+
+    def measure(self, seconds: float) -> None:
+        """A round of each."""
+        for peer in self._peers:
+            done = peer.measure(self._drivers, timeout=600, words=("--secs", f"{seconds:g}"))
+            if done.failure is not None:
+                self.failures.append(f"{peer.name} {done.failure}")
+                continue
+            self.answers[peer.name].append(done.answer)
+            said = ", ".join(f"{done.answer[key]:,.0f} {name}" for key, name in ANSWER.items())
+            print(f"  {peer.name}: {said}", file=sys.stderr, flush=True)
+
+
+ANSWER = {"insert_per_s": "inserts_per_s", "chunk_insert_per_s": "bulk_inserts_per_s", "sample_per_s": "samples_per_s"}
+
+
+def beside(options: Options, ours: Record, peers: Peers) -> Record:
+    """Our record with the peers' figures of the same rounds, and the quotients."""
+    [row] = ours.rows
+    mine = {"library": "rookery", "inserts_per_s": None, "bulk_inserts_per_s": row["inserts_per_s"]}
+    rows: list[dict[str, Any]] = [mine | {"samples_per_s": row["samples_per_s"]}]
+    runs = [run | {"library": "rookery"} for run in ours.runs]
+    for name, answers in peers.answers.items():
+        rounds = [{ours: answer[key] for key, ours in ANSWER.items()} for answer in answers]
+        rows.append({"library": name} | {key: median([one[key] for one in rounds]) for key in ANSWER.values()})
+        runs += [{"round": number, "library": name} | one for number, one in enumerate(rounds)]
+    for one in rows:
+        one["samples_ours_over_theirs"] = _over(row["samples_per_s"], one["samples_per_s"])
+        one["inserts_ours_over_theirs"] = _over(row["inserts_per_s"], one["inserts_per_s"])
+        one["bulk_inserts_ours_over_theirs"] = _over(row["inserts_per_s"], one["bulk_inserts_per_s"])
+    theirs = {one["library"]: one for one in rows[1:]}
+    best = max((one["samples_per_s"] for one in theirs.values() if one["samples_per_s"]), default=None)
+    all_there = len(theirs) == 2 and not peers.failures
+    verdicts = [
+        Verdict.of("samples/s : the better peer's", _over(row["samples_per_s"], best) if all_there else None, at_least=1.0),
+        Verdict.of("inserts/s as rollouts : cpprb's one by one", theirs["cpprb"]["inserts_ours_over_theirs"], at_least=5.0),
     ]
+    versions = {name: answers[0]["version"] for name, answers in peers.answers.items() if answers}
+    return dataclasses.replace(
+        ours,
+        subject=f"{ours.subject}, beside cpprb and torchrl",
+        command=f"{ours.command} --peers DIR --peer-python PYTHON",
+        conditions=ours.conditions | {"versions": ours.conditions["versions"] | versions},
+        settings=ours.settings | {"capacity": options.size, "batch_size": options.batch_size},
+        rows=rows,
+        verdicts=verdicts,
+        notes=[NOTES[0], PEER_NOTE],
+        runs=runs,
+        failures=peers.failures,
+    )
+
+
+def _over(ours: float, theirs: float | None) -> float | None:
+    return ours / theirs if theirs else None

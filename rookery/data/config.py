@@ -34,7 +34,7 @@ class ReplayConfig:
     save_megabytes: int = 1024
     """A larger table is not copied into checkpoints."""
     save_files: bool = True
-    """A larger one is kept in files that checkpoints share; else, and in shards, it is filled anew by a resumed run."""
+    """A larger one is kept in files that checkpoints share; else it is filled anew by a resumed run."""
 
 
 class TableSpec(NamedTuple):

@@ -102,6 +102,16 @@ class Limiter:
             )
         return None
 
+    def metrics(self) -> dict[str, float]:
+        """What was counted, over the whole life of the table."""
+        warm = self.inserts - self.min_size
+        return {
+            "inserts": float(self.inserts),
+            "samples": float(self.samples),
+            "deletes": float(self.deletes),
+            "samples_per_insert": self.samples / warm if warm > 0 else 0.0,
+        }
+
     def check_bulk(self, *, insert_size: int, batch_size: int) -> None:
         """Refuses a buffer in which inserts of `insert_size` and samples of `batch_size` could block each other for ever.
 

@@ -64,8 +64,9 @@ class Uniform:
 
     def select(self, count: int, random: np.random.Generator) -> tuple[Slots, Priorities]:
         # not random.integers, which takes three times as long for 256; the bias of 53 bits is below any count of items
-        chosen = self._dense.take((random.random(count) * self._size).astype(np.int64))
-        return chosen, np.full(count, 1.0 / self._size)
+        places = random.random(count)
+        places *= self._size
+        return self._dense.take(places.astype(np.int64)), np.full(count, 1.0 / self._size)
 
     def snapshot(self) -> PyTree:
         return {"dense": self._dense[: self._size].copy()}

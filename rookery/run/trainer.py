@@ -8,6 +8,7 @@ trainer.save()
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery import envs
+from rookery.data.files import Gone
 from rookery.run import checkpoint, config, startup
 from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params, shown_to
 from rookery.run.directory import Run
@@ -181,8 +183,13 @@ class Trainer:
             self.advance()
         while self.progress.snapshot is None:
             self.advance()
-        tree = {"topology": self.progress.snapshot(), "trainer": {"returns": self.returns.snapshot(), "seconds": self.seconds}}
-        self._catch_up(tree["topology"])
+        while True:
+            with contextlib.suppress(Gone):  # with a shard, before it was written: the next snapshot is without that
+                return self._save(self.progress.snapshot())
+
+    def _save(self, snapshot: PyTree) -> Path:
+        tree = {"topology": snapshot, "trainer": {"returns": self.returns.snapshot(), "seconds": self.seconds}}
+        self._catch_up(snapshot)
         run, updates = self._open_run(), self.progress.updates
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
         meta["seconds"] = tree["trainer"]["seconds"]

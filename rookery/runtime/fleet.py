@@ -135,15 +135,24 @@ class Fleet:
         made = {life: handle for life, handle in self._handles.items() if handle.ready not in self._starting}
         futures = {life: handle.call(method) for life, handle in made.items()}
         for life, future in futures.items():
-            limit = self.roster.terms.call_deadline
-            try:
-                if not future.done() and limit is not None and not self.runtime.wait([future], limit)[0]:
-                    raise WorkerLost(f"{made[life].name} did not answer {method}() in {limit:g} s")
-                answers[life.place] = future.result()
-            except WorkerLost as error:
-                self._lose(life, str(error))
-            self.roster.seen(life, self._clock())
+            answers[life.place] = self._await(life, method, future)
         return answers
+
+    def fetch(self, life: Life, method: str, *args: Any) -> Any:
+        """Calls one worker and waits: its answer, or None where it is gone."""
+        handle = self._handles.get(life)
+        return None if handle is None else self._await(life, method, handle.call(method, *args))
+
+    def _await(self, life: Life, method: str, future: Future) -> Any:
+        answer, limit = None, self.roster.terms.call_deadline
+        try:
+            if not future.done() and limit is not None and not self.runtime.wait([future], limit)[0]:
+                raise WorkerLost(f"{self._handles[life].name} did not answer {method}() in {limit:g} s")
+            answer = future.result()
+        except WorkerLost as error:
+            self._lose(life, str(error))
+        self.roster.seen(life, self._clock())
+        return answer
 
     def _made(self, future: Future, life: Life, now: float) -> None:
         if isinstance(error := future.exception(), WorkerLost):

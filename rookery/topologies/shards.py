@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery.data.demonstrations import Demonstrations
+from rookery.data.files import Gone, Sealed
 from rookery.data.queue import Part, Queue, Taken
 from rookery.data.replay import Replay, items_per_rollout, limiter_for, table_for
 from rookery.runtime.fleet import Fleet
@@ -82,11 +83,7 @@ class Shards:
         self._count = count = config.shards
         share = lambda whole: -(-whole // count)
         part = dataclasses.replace(
-            config,
-            capacity=share(config.capacity),
-            min_size=1,
-            save_megabytes=config.save_megabytes // count,
-            save_files=False,
+            config, capacity=share(config.capacity), min_size=1, save_megabytes=config.save_megabytes // count
         )
         self._share = self._spec._replace(config=part)
         self.limiter = limiter_for(specs, self._spec, collectors=collectors)
@@ -111,11 +108,14 @@ class Shards:
 
     def _start(self, life: Life) -> Handle:
         place, number = life
+        saved = None
+        if number == self._begin[place]:  # nobody else is given it, and it may be large
+            saved, self._saved[place] = self._saved[place], None
         seed = self._seed if life == (0, 0) else int(np.random.SeedSequence((self._seed, *life)).generate_state(1)[0])
         return self._runtime.spawn(
             Shard, self._specs, self._share, discount=self._needs.discount,
             collectors=len(range(place, self._collectors, self._count)), seed=seed,
-            snapshot=self._saved[place] if number == self._begin[place] else None, name=f"shard-{place}", role="shard",
+            snapshot=saved, name=f"shard-{place}", role="shard",
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- inserting
@@ -275,15 +275,11 @@ class Shards:
         return self.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)
 
     def metrics(self) -> dict[str, float]:
-        limiter, told = self.limiter, [stand.metrics for stand in self._stands if stand.metrics]
+        told = [stand.metrics for stand in self._stands if stand.metrics]
         of = lambda name: [metrics[name] for metrics in told] or [0.0]
-        warm = limiter.inserts - limiter.min_size
         values = {
             "size": float(sum(stand.size for stand in self._stands)),
-            "inserts": float(limiter.inserts),
-            "samples": float(limiter.samples),
-            "deletes": float(limiter.deletes),
-            "samples_per_insert": limiter.samples / warm if warm > 0 else 0.0,
+            **self.limiter.metrics(),
             "reuse": sum(of("reuse")) / len(of("reuse")),
             "age": sum(of("age")) / len(of("age")),
             "max_priority": max(of("max_priority")),
@@ -297,11 +293,18 @@ class Shards:
         return {f"replay/{name}": value for name, value in values.items()}
 
     def snapshot(self) -> PyTree:
-        """What the shards hold, as far as they may save it. One shard's is that of a Replay: it resumes on any runtime."""
+        """What the shards hold, as far as they may save it. One shard's is that of a Replay: it resumes on any runtime.
+
+        The bytes of sealed chunks stay with the shards until whoever saves this asks for them, and it asks for those alone
+        that no earlier checkpoint holds."""
         assert not self._taken, "nothing may be learned from at a snapshot"
         while not self.settled:
             self.serve(self._runtime.wait(self.pending(), TICK_SECONDS)[0])
+        lives = self.fleet.roster.lives
         shards = self.fleet.gather("snapshot")
+        for place, saved in enumerate(shards):
+            if saved is not None and saved["store"] is not None:
+                self._seal(Life(place, lives[place]), saved["store"])
         self._tend()
         limiter = self.limiter.snapshot()
         limiter["samples"] -= len(self._arrived) * self._spec.batch_size  # they wait here, and are not saved
@@ -310,6 +313,19 @@ class Shards:
             [one] = shards
             return one | common | ({"table": one["table"] | {"limiter": limiter}} if one["store"] is not None else {})
         return common | {"shards": shards, "sizes": [stand.size for stand in self._stands], "limiter": limiter}
+
+    def _seal(self, life: Life, store: PyTree) -> None:
+        """Files of a shard's chunks, in place of their sizes."""
+
+        def file(name: str, nbytes: int) -> Sealed:
+            def read() -> np.ndarray:
+                if (data := self.fleet.fetch(life, "sealed", name)) is None:
+                    raise Gone(f"{name} went with shard-{life.place} of the replay")
+                return data
+
+            return Sealed(name, nbytes, read)
+
+        store["sealed"]["files"] = [file(name, size) for name, size in zip(store["names"], store["sealed"]["files"])]
 
     def restore(self, snapshot: PyTree) -> None:
         """Before anything is claimed or taken: the shards start with what was saved of each."""

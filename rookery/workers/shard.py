@@ -13,6 +13,7 @@ import numpy as np
 
 from rookery.data import limiter
 from rookery.data.config import TableSpec
+from rookery.data.files import Sealed
 from rookery.data.replay import Replay
 from rookery.types import Batch, PyTree, Rollout
 
@@ -42,6 +43,7 @@ class Shard:
         if snapshot is not None:
             self._replay.restore(snapshot)
         self._made = limit.inserts, limit.deletes
+        self._sealed: dict[str, Sealed] = {}
 
     def stand(self) -> Stand:
         table, (inserts, deletes) = self._replay.table, self._made
@@ -71,7 +73,17 @@ class Shard:
         return self.stand()
 
     def snapshot(self) -> PyTree:
-        return self._replay.snapshot()
+        """The Replay's, with sizes in place of the files of sealed chunks; until the next insert `sealed` gives them."""
+        saved = self._replay.snapshot()
+        if saved["store"] is not None:
+            files = saved["store"]["sealed"]["files"]
+            self._sealed = {file.name: file for file in files}
+            saved["store"]["sealed"]["files"] = [file.nbytes for file in files]
+        return saved
+
+    def sealed(self, name: str) -> np.ndarray:
+        """The bytes of a chunk that the last snapshot named."""
+        return self._sealed[name].read()
 
     def close(self) -> None:
         pass

@@ -16,6 +16,7 @@ import rookery
 from rookery import cli, envs
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.vtrace import VTrace
+from rookery.data.files import Gone
 from rookery.networks import NetworkConfig
 from rookery.run import checkpoint
 from rookery.run.checkpoint import CheckpointError
@@ -95,6 +96,23 @@ def test_a_trainer_is_stepped_saved_and_restored_and_counts_on(tmp_path):
         assert after.updates == 7 and after.episodes >= progress.episodes
         assert progress.env_steps < after.env_steps <= progress.env_steps + 64
         assert again.run.path != path.parents[1], "a restored trainer writes a run of its own"
+
+
+def test_a_checkpoint_whose_chunks_went_with_their_shard_is_made_anew_from_another_snapshot(tmp_path, monkeypatch):
+    save, given = checkpoint.save, []
+
+    def lossy(directory, tree, *, meta):
+        given.append(tree)
+        if len(given) == 1:
+            raise Gone("chunk of a replay's shard: shard-1 is gone")
+        return save(directory, tree, meta=meta)
+
+    monkeypatch.setattr(checkpoint, "save", lossy)
+    with rookery.Trainer("a2c", env="identity", runs=str(tmp_path), total_steps=10_000, **SMALL) as trainer:
+        next(iter(trainer))
+        path = trainer.save()
+    assert len(given) == 2 and given[0]["topology"] is not given[1]["topology"]
+    checkpoint.verify(path)
 
 
 def test_a_checkpoint_of_something_else_is_refused(result, tmp_path):

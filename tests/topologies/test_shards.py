@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from engine_fakes import checkpointed
 
 from rookery.data import arrays
 from rookery.data.config import ReplayConfig, TableSpec
+from rookery.data.files import Gone
 from rookery.data.limiter import sample_to_insert_ratio
+from rookery.run import checkpoint
 from rookery.runtime.interface import ArgumentLost, WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
@@ -46,7 +49,7 @@ class Handle:
             future.set_exception(WorkerLost(f"{self.name} is gone"))
         self.queue.append((future, method, args))
         self.called.append(method)
-        if method == "snapshot":  # nobody asks the runtime to wait for it
+        if method in ("snapshot", "sealed"):  # nobody asks the runtime to wait for them
             self.answer()
         return future
 
@@ -347,14 +350,61 @@ def test_a_snapshot_brings_back_every_shard(count: int) -> None:
 
 
 def test_a_table_too_large_to_be_saved_is_filled_anew() -> None:
-    drive = Drive(save_megabytes=0)
+    drive = Drive(save_megabytes=0, save_files=False)
     for _ in range(60):
         drive.round()
     saved = checkpointed(drive.table.snapshot())
-    again = Drive(save_megabytes=0)
+    again = Drive(save_megabytes=0, save_files=False)
     again.table.restore(saved)
     assert again.table.limiter.size == 0
     until(again, lambda: again.batches > 20)
+
+
+LARGE: Any = dict(save_megabytes=0, capacity=1000, samples_per_insert=0.5)  # and filled within 60 rounds
+
+
+def files(path: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_ino for file in path.glob("chunk-*.bin")}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_checkpoints_share_the_files_of_chunks_and_only_new_ones_leave_the_shards(count: int, tmp_path: Path) -> None:
+    drive = Drive(shards=count, **LARGE)
+    paths = []
+    for number in (1, 2):
+        for _ in range(60 if number == 1 else 8):
+            drive.round()
+        paths.append(checkpoint.save(tmp_path / f"{number}", {"queue": drive.table.snapshot()}, meta={}))
+    first, second = map(files, paths)
+    shared, new = set(first) & set(second), set(second) - set(first)
+    assert len(shared) > 10 and len(new) > 2 and all(first[name] == second[name] for name in shared), "the same file"
+    read = sum(shard.called.count("sealed") for shard in drive.runtime.shards)
+    assert read == len(first) + len(new), "each chunk has left its shard once"
+
+    again = Drive(shards=count, **LARGE)
+    again.table.restore(checkpoint.load(paths[1])[0]["queue"])
+    for _ in range(4):
+        again.serve()
+    assert again.table._saved == [None] * count, "what was restored is not held twice"
+    for one, two in zip(drive.runtime.shards, again.runtime.shards):
+        found = (shard.worker._replay.store.snapshot() for shard in (one, two))
+        tree_map(np.testing.assert_array_equal, *found)
+    third = files(checkpoint.save(tmp_path / "3", {"queue": again.table.snapshot()}, meta={}))
+    assert third == second, "a resumed run goes on with the same files"
+
+
+def test_a_shard_that_is_lost_before_its_chunks_are_read_is_told_and_the_next_snapshot_is_without_it(tmp_path: Path) -> None:
+    drive = Drive(**LARGE)
+    for _ in range(60):
+        drive.round()
+    saved = drive.table.snapshot()
+    lose(drive, 1)
+    with pytest.raises(Gone, match="went with shard-1"):
+        checkpoint.save(tmp_path / "1", {"queue": saved}, meta={})
+    assert not [*tmp_path.iterdir()], "nothing half is left"
+    path = checkpoint.save(tmp_path / "1", {"queue": drive.table.snapshot()}, meta={})
+    shards = checkpoint.load(path)[0]["queue"]["shards"]
+    assert shards[0] is not None and shards[1] is None
 
 
 def test_a_shard_without_a_snapshot_is_a_lost_one_when_resuming() -> None:
