@@ -134,11 +134,12 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
         "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 16.0}, "total_steps": 300_000,
     }),
+    # what is learned counts in updates: short sequences in small batches make one for every five steps
     Preset(("r2d2", "seed-r2d2"), "CartPole-v1", {
-        "num_envs": 16, "groups": 1, "rollout_length": 10, "burn_in": 10, "sequence_length": 20, "batch_size": 32, "n_step": 3,
-        "discount": 0.98, "learning_rate": 1e-3, "adam_epsilon": 1e-5, "target_period": 100,
-        "network": {"hidden": (64,), "core": "lstm", "core_size": 64, "activation": "relu"},
-        "replay": {"capacity": 100_000, "min_size": 200, "samples_per_insert": 8.0}, "total_steps": 400_000,
+        "num_envs": 16, "groups": 1, "rollout_length": 5, "burn_in": 5, "sequence_length": 10, "batch_size": 16, "n_step": 5,
+        "discount": 0.99, "learning_rate": 1e-3, "adam_epsilon": 1e-5, "target_period": 200,
+        "network": {"hidden": (64,), "core": "lstm", "core_size": 32, "activation": "relu"},
+        "replay": {"capacity": 100_000, "min_size": 200, "samples_per_insert": 16.0}, "total_steps": 150_000,
     }),
     Preset(("a3c",), "CartPole-v1", {
         "num_envs": 32, "workers": 2, "rollout_length": 16, "learning_rate": 2e-3, "entropy_cost": 0.001,
