@@ -91,7 +91,7 @@ class Rollout(NamedTuple):
     valid: Array  # [T, B] float32: 1 - first[t + 1]
     extras: dict[str, PyTree]  # [T, B, ...] what act() wanted remembered: behaviour_logp, value ...
     memory: PyTree  # [B, ...] memory before observation[0], already reset where an episode starts there
-    version: Array  # [T, B] int32: parameters that acted
+    version: Array  # [T, B] int32: parameters that acted; -1: none did, it is a demonstration
     stream: Array  # [B] int64: environment slot and incarnation. Host only, as is `step`: () inside learn()
     step: Array  # [B] int64: index of row 0 in its stream
 

@@ -149,6 +149,6 @@ def rollouts(
         yield Rollout(
             observation=cut(observation, at), action=cut(action, at[:-1]), reward=cut(reward, at[:-1]),
             discount=cut(discount, at[:-1]), valid=cut(valid, at[:-1]), extras={}, memory=memory,
-            version=np.zeros((length, 1), np.int32), stream=np.array([slot * INCARNATIONS], np.int64),
+            version=np.full((length, 1), -1, np.int32), stream=np.array([slot * INCARNATIONS], np.int64),
             step=np.array([step], np.int64),
         )  # fmt: skip

@@ -10,9 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from rookery.data.replay import table_for
-from rookery.types import Agent, Batch, EnvPool, PyTree, Spec
+from rookery.types import Agent, EnvPool, PyTree, Spec
 from rookery.workers.collector import Collected, Collector
 from rookery.workers.gradients import Found, differentiator
+from rookery.workers.learner import data_lag
 from rookery.workers.shapes import rollout_specs
 
 
@@ -56,7 +57,7 @@ class Bundle:
         self._count += 1
         number = 1 + self._index + self._num_workers * (self._count - 1)  # no two bundles draw the same
         found, priorities = self._differentiate(*self._held[:2], taken.batch, self._held[2], number)
-        mean, peak = _lag(taken.batch, self._held[2])
+        mean, peak = data_lag(taken.batch, self._held[2])
         self._table.release(taken.slot, priorities)
         return found._replace(collected=collected, report=found.report | self._table.metrics(), lag_mean=mean, lag_max=peak)
 
@@ -72,9 +73,3 @@ class Bundle:
 
     def close(self) -> None:
         self._collector.close()
-
-
-def _lag(batch: Batch, version: int) -> tuple[float, int]:
-    """Of the data, in updates: between the parameters that acted and those that the gradient is computed with."""
-    lags = version - batch.rollout.version[batch.rollout.valid > 0]
-    return (float(lags.mean()), int(lags.max())) if lags.size else (0.0, 0)

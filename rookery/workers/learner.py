@@ -30,7 +30,7 @@ class Update(NamedTuple):
     report: dict[str, float]
     priorities: np.ndarray | None
     trained_steps: int
-    lag_mean: float  # in updates, over the valid rows
+    lag_mean: float  # in updates, over the valid rows that some parameters decided
     lag_max: int
     busy_seconds: float
     idle_seconds: float  # from the end of the update before to the start of this one
@@ -79,7 +79,7 @@ class Learner:
         counter = np.uint32(self.version + 1)
         seen = device_part(batch)
         self._state, report, priorities, finite = self._learn(params, slow, optimizer, updates, seen, self._key, counter)
-        lag_mean, lag_max = _lag(batch, self.version)
+        lag_mean, lag_max = data_lag(batch, self.version)
         trained = int(batch.rollout.valid.sum())
         finite = np.asarray(finite)  # waits for the update
         report = {name: float(value) for name, value in jax.device_get(report).items()}
@@ -110,9 +110,8 @@ def device_part(batch: Batch) -> Batch:
     return Batch(batch.rollout._replace(stream=(), step=()), batch.weight, ())
 
 
-def _lag(batch: Batch, version: int) -> tuple[float, int]:
-    valid = batch.rollout.valid > 0
-    if not valid.any():
-        return 0.0, 0
-    lag = version - batch.rollout.version[valid]
-    return float(lag.mean()), int(lag.max())
+def data_lag(batch: Batch, version: int) -> tuple[float, int]:
+    """Mean and greatest, in updates, between the parameters that acted and those of `version`. Demonstrations have none."""
+    acted = (batch.rollout.valid > 0) & (batch.rollout.version >= 0)
+    lags = version - batch.rollout.version[acted]
+    return (float(lags.mean()), int(lags.max())) if lags.size else (0.0, 0)

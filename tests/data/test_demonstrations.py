@@ -52,6 +52,7 @@ def test_the_stream_is_the_episodes_one_after_the_other_and_begins_again(previou
     assert len(found) * T == row_count(SHOWN, length=T, ahead=SEQUENCE) == 15 + SEQUENCE  # 12 steps and 3 rows between
     for number, rollout in enumerate(found):
         assert rollout.step.tolist() == [number * T] and rollout.stream.tolist() == [7 << 32]
+        assert rollout.version.tolist() == [[-1]] * T  # no parameters acted: nothing to count a lag from
         seen = rollout.observation["observation"] if previous else rollout.observation
         for t in range(T + 1):
             row = expected[number * T + t]

@@ -154,6 +154,16 @@ def test_an_update_says_how_old_its_data_was_and_how_much_of_it_counted() -> Non
     assert all(isinstance(value, float) for value in update.report.values())
 
 
+def test_a_demonstration_has_no_lag_because_no_parameters_decided_it() -> None:
+    learner = Learner(FRAGILE, seed=0)
+    for _ in range(5):
+        learner.learn(batch_of(FRAGILE))
+    update = learner.learn(batch_of(FRAGILE, version=np.array([[5, 4, -1, 5], [5, 4, -1, 5], [5, 4, -1, 5]], np.int32)))
+    assert update.trained_steps == 12 and update.lag_max == 1 and update.lag_mean == pytest.approx(3 / 9)
+    update = learner.learn(batch_of(FRAGILE, version=np.full((3, 4), -1, np.int32)))  # nothing but demonstrations
+    assert (update.lag_mean, update.lag_max) == (0.0, 0)
+
+
 def test_columns_of_64_bits_stay_on_the_host() -> None:
     seen: list[Any] = []
 
