@@ -20,6 +20,7 @@ import math
 import os
 import queue
 import secrets
+import select
 import shutil
 import signal
 import tempfile
@@ -50,6 +51,7 @@ LOST = (
 )  # fmt: skip
 ONE_THREAD = {"NPROC": "1", "JAX_PLATFORMS": "cpu"}  # XLA on one core each; the Eigen flag alone leaves it two
 PREFIX = "rookery-ray-"
+MARK = "ROOKERY_RAY"  # in the environment of all processes of a Ray that we start: its directory. Titles must not overwrite it
 ROOT = Path("/tmp")  # Ray's sockets lie below, and the path of a socket has 107 characters: TMPDIR may be too long
 CLOSE_SECONDS = 5.0
 PULSE_SECONDS, LOST_SECONDS = 2.0, 15.0  # the head is asked this often, and given up when it is silent for so long
@@ -299,7 +301,7 @@ class RayRuntime:
                 handle.kill()
         self._inbox.put(_STOP)
         if self._own is not None or self._joined:
-            (_leave if lost else ray.shutdown)()
+            _leave(self._own) if lost else ray.shutdown()
         if self._own is not None:
             _remove(self._own)
             if lost:  # Ray's own threads here may still write a line
@@ -474,7 +476,8 @@ def _start(*, cpus: int) -> Path:
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, ray.init turns tokens on; set after the import of ray, it is not seen
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(directory / "token")
     try:
-        with _signals_kept(), _environment(ONE_THREAD | {"RAY_USAGE_STATS_ENABLED": "0"}), warnings.catch_warnings():
+        inherited = ONE_THREAD | {"RAY_USAGE_STATS_ENABLED": "0", MARK: str(directory), "SPT_NOENV": "1"}
+        with _signals_kept(), _environment(inherited), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "os.fork")  # what ray.init forks becomes another program at once
             ray.init(
                 address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=str(directory / "r"),
@@ -510,9 +513,12 @@ def _join(address: str) -> None:
         )
 
 
-def _leave() -> None:
-    """ray.shutdown without its head: it may wait for it for ever, and so may what Ray does at exit."""
-    _end_what_was_started()
+def _leave(own: Path | None) -> None:
+    """ray.shutdown without its head: it may wait for it for ever, and so may what Ray does at exit.
+
+    own: the directory of a Ray that we started, whose agents would outlive their head by a minute."""
+    if own is not None:
+        _end(own)
     ending = threading.Thread(target=ray.shutdown, daemon=True)
     ending.start()
     ending.join(CLOSE_SECONDS)
@@ -520,27 +526,33 @@ def _leave() -> None:
         atexit.unregister(ray.shutdown)
 
 
-def _end_what_was_started() -> None:
-    """Without their head, the agents of a node would outlive it by a minute. Of a cluster that was joined, nothing is ours."""
-    if (node := ray._private.worker._global_node) is None:
-        return
-    started = [info.process.pid for kind in node.all_processes.values() for info in kind]
-    below = [pid for parent in started for pid in _below(parent)]
-    with contextlib.suppress(Exception):
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
-    for pid in below:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+def _end(directory: Path) -> None:
+    """Ends all processes of a Ray that we started and waits for their death: a worker that is just starting would make its
+    directories anew. They are known by what they inherited, so that those are found, too, whose parent died before them."""
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while (left := _processes(directory)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                _kill(pid, deadline - time.monotonic())
 
 
-def _below(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+def _processes(directory: Path) -> list[int]:
+    """Those that have the mark of this Ray in their environment; of the dead, nothing can be read."""
+    mark, found = f"{MARK}={directory}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            for child in map(int, task.read_text().split()):
-                found += [child, *_below(child)]
-    return found
+            found += [int(path.parent.name)] if mark in path.read_bytes().split(b"\0") else []
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def _kill(pid: int, seconds: float) -> None:
+    process, death = os.pidfd_open(pid), select.poll()
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        death.register(process, select.POLLIN)
+        death.poll(max(0.0, seconds) * 1000)
+    finally:
+        os.close(process)
 
 
 def _into_the_log() -> None:
@@ -556,14 +568,13 @@ def _loopback(address: str) -> bool:
 
 
 def _remove(directory: Path) -> None:
+    """Of a Ray that we started and that has ended, as far as it does so by itself."""
     global _started_here
     _started_here = False
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
         os.environ.pop(name, None)
-    deadline = time.monotonic() + 3.0
-    while directory.exists() and time.monotonic() < deadline:  # its processes may write a last line
-        shutil.rmtree(directory, ignore_errors=True)
-        time.sleep(0.05)
+    _end(directory)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _sweep() -> None:

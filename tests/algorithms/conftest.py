@@ -1,13 +1,8 @@
 from collections.abc import Iterator
 
+import jax
+import numpy as np
 import pytest
-
-from rookery.run import startup
-
-startup.prepare()  # before jax: the flags and the compilation cache of a real run
-
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
+from waiting import wait_for
 
 from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
 
@@ -223,6 +226,36 @@ def test_a_head_that_is_silent_for_too_long_ends_the_run_with_7(runtime: RayRunt
         runtime.wait([], 0.0)
     assert error.value.exit_code == 7
     monkeypatch.undo()
+
+
+WRITES = "while true; do mkdir -p $0/logs; touch $0/logs/line; sleep 0.02; done 2>/dev/null"
+
+
+def test_who_would_write_into_the_directory_of_a_ray_again_is_ended_before_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is just starting makes its directories anew, also when the raylet that started it is dead."""
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):  # put back afterwards: the cluster of the other tests needs them
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setattr(ray_runtime, "_started_here", True)
+    directory = tmp_path / "ray"
+    marked = lambda path: os.environ | {ray_runtime.MARK: str(path)}
+    started = ["sh", "-c", 'sh -c "$0" "$1" & exec sleep 60', WRITES, str(directory)]
+    raylet, other = (
+        subprocess.Popen(started, env=marked(directory)),
+        subprocess.Popen(["sleep", "60"], env=marked(f"{directory}2")),
+    )
+    try:
+        wait_for((directory / "logs" / "line").exists)
+        raylet.kill()
+        raylet.wait()
+        ray_runtime._remove(directory)
+        time.sleep(0.2)
+        assert not directory.exists() and other.poll() is None
+    finally:
+        ray_runtime._end(directory)
+        other.kill()
+        other.wait()
 
 
 # --------------------------------------------------------------------------------------------------------- refusals

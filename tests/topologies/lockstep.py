@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +11,7 @@ from engine_fakes import checkpointed
 
 from rookery import envs
 from rookery.runtime.local import LocalRuntime
-from rookery.topologies.job import Job, Progress
+from rookery.topologies.job import Job
 from rookery.types import Agent
 
 ENV = "CartPole-v1"
@@ -30,15 +28,6 @@ def start(topology: Any, agent: Agent, *, seed: int = 0, snapshot: Any = None, e
 
 def digest(params: Any) -> str:
     return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))).hexdigest()
-
-
-def until(driver: Any, condition: Callable[[Progress], bool], seconds: float = 120.0) -> Progress:
-    deadline = time.monotonic() + seconds
-    for progress in driver:
-        if condition(progress):
-            return progress
-        assert time.monotonic() < deadline, f"not after {seconds} s: {progress.updates} updates, {progress.report}"
-    raise AssertionError
 
 
 def follow(topology: Any, agent: Agent, updates: int, *, save_at: int | None = None, **options: Any) -> tuple[dict, Any]:

@@ -6,6 +6,7 @@ parameters when its call starts, the learner reads its batch until its call ends
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -69,6 +70,21 @@ class Ledger:
     @property
     def lag_max(self) -> int:
         return max(self.lags)
+
+
+def record(runtime: Any, ledger: Ledger | None = None, *, pause: float = 0.0) -> Ledger:
+    """What learners that this runtime spawns from now on are given goes into the ledger; each update takes `pause` longer."""
+    ledger = ledger or Ledger()
+    spawn = runtime.spawn
+
+    class RecordedLearner(Learner):
+        def learn(self, batch: Batch) -> Update:
+            ledger.write(batch, self.version)
+            time.sleep(pause)
+            return super().learn(batch)
+
+    runtime.spawn = lambda worker, *args, **kwargs: spawn(RecordedLearner if worker is Learner else worker, *args, **kwargs)
+    return ledger
 
 
 class LedgerLearner:

@@ -11,14 +11,14 @@ from typing import Any
 import jax
 import pytest
 from engine_fakes import SPEC, ScriptedPool, Slot, checkpointed, counting_agent, slow
-from simulation import Ledger, rows_of
+from simulation import Ledger, record, rows_of
+from waiting import until_updates
 
 from rookery.runtime.local import LocalRuntime
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.sync import Sync
-from rookery.types import Agent, Batch, Rollout
-from rookery.workers.learner import Learner, Update
+from rookery.types import Agent, Rollout
 
 T = 3
 AGENT = counting_agent(T)
@@ -29,18 +29,7 @@ class Recorded(LocalRuntime):
 
     def __init__(self, ledger: Ledger | None = None, *, pause: float = 0.0) -> None:
         super().__init__(drain_seconds=10.0)
-        self.ledger = ledger = ledger or Ledger()
-
-        class RecordedLearner(Learner):
-            def learn(self, batch: Batch) -> Update:
-                ledger.write(batch, self.version)
-                time.sleep(pause)
-                return super().learn(batch)
-
-        self._recorded = RecordedLearner
-
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, **kwargs: Any) -> Any:
-        return super().spawn(self._recorded if worker is Learner else worker, *args, name=name, **kwargs)
+        self.ledger = record(self, ledger, pause=pause)
 
 
 class Pools:
@@ -57,10 +46,6 @@ class Pools:
 
 def job(runtime: LocalRuntime, pools: Any = None, agent: Agent = AGENT) -> Job:
     return Job(agent, SPEC, pools or Pools(), runtime, seed=0)
-
-
-def until(driver: Iterator[Progress], updates: int) -> Progress:
-    return next(progress for progress in driver if progress.updates >= updates)
 
 
 @pytest.fixture(autouse=True)
@@ -90,11 +75,11 @@ def test_every_step_is_learned_from_once_also_over_snapshots_and_a_restart(
     runtime = Recorded(pause=pause)
     driver = topology.drive(job(runtime, Pools(slow(sleep))))
     for updates in (8, 14):
-        saved = drained(until(driver, updates), runtime.ledger, topology)
+        saved = drained(until_updates(driver, updates), runtime.ledger, topology)
     driver.close()
     again = Recorded(runtime.ledger, pause=pause)
     driver = topology.drive(job(again, Pools(slow(sleep))), saved)
-    drained(until(driver, 22), again.ledger, topology)
+    drained(until_updates(driver, 22), again.ledger, topology)
     driver.close()
 
 
@@ -114,13 +99,13 @@ def drained(progress: Progress, ledger: Ledger, topology: ActorLearner) -> Any:
 def test_a_snapshot_stands_still_until_the_driver_is_advanced() -> None:
     runtime = Recorded()
     driver = ActorLearner(num_envs=2, groups=1).drive(job(runtime))
-    progress = until(driver, 5)
+    progress = until_updates(driver, 5)
     assert progress.snapshot is not None
     first = progress.snapshot()
     time.sleep(0.05)
     second = progress.snapshot()
     assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all() if hasattr(a, "all") else a == b, first, second))
-    assert until(driver, first["meters"]["updates"] + 3).updates > first["meters"]["updates"]
+    assert until_updates(driver, first["meters"]["updates"] + 3).updates > first["meters"]["updates"]
     driver.close()
     with pytest.raises((RuntimeError, CancelledError)):
         progress.snapshot()  # and does not wait for workers that are gone
@@ -141,7 +126,7 @@ def test_a_starved_driver_gives_a_sign_of_life_every_second(topology: Any) -> No
         before += gaps[-1]
     assert max(gaps) < 1.5 and progress.updates == 0
     gate.set()
-    assert until(driver, 2).updates >= 2
+    assert until_updates(driver, 2).updates >= 2
     driver.close()
 
 
@@ -153,7 +138,7 @@ def test_a_starved_driver_gives_a_sign_of_life_every_second(topology: Any) -> No
 def test_closing_the_driver_in_the_middle_ends_every_thread_and_closes_every_pool_once(topology: Any, updates: int) -> None:
     runtime, pools = Recorded(pause=0.02), Pools(slow(0.002))
     driver = topology.drive(job(runtime, pools))
-    until(driver, updates)
+    until_updates(driver, updates)
     assert sum(thread.name.startswith(("collector-", "learner")) for thread in threading.enumerate()) == 3
     driver.close()
     assert [pool.closed for pool in pools.made] == [1, 1] and runtime.abandoned == []
@@ -211,7 +196,7 @@ def test_a_worker_that_raises_ends_the_run_with_its_own_exception_and_no_thread_
 
 def test_a_queue_that_cannot_be_restored_leaves_no_thread() -> None:
     driver = ActorLearner(num_envs=2, groups=1, rollouts_per_batch=2).drive(job(Recorded()))
-    progress = until(driver, 1)
+    progress = until_updates(driver, 1)
     saved = progress.snapshot()  # type: ignore[misc]
     driver.close()
     saved["queue"]["parts"] = [{"reward": None}]

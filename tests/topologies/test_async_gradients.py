@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from engine_fakes import SPEC, ScriptedPool, checkpointed, summing_agent
-from lockstep import ENV, agent_of, follow, start, until
+from lockstep import ENV, agent_of, follow, start
+from waiting import until
 
 from rookery import envs
 from rookery.algorithms.a2c import A2C

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import time
@@ -10,11 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
-from simulation import Ledger, SimulatedHandle, SimulatedRuntime, rows_of
+from lockstep import digest
+from simulation import SimulatedHandle, SimulatedRuntime, record, rows_of
+from waiting import until_updates
 
 from rookery import Trainer, envs
 from rookery.algorithms.vtrace import VTrace
@@ -23,8 +23,7 @@ from rookery.run.config import ConfigError
 from rookery.runtime.local import LocalRuntime
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
-from rookery.types import Agent, Batch, Rollout
-from rookery.workers.learner import Learner, Update
+from rookery.types import Agent, Rollout
 
 LSTM = NetworkConfig(hidden=(4,), core="lstm", core_size=3)
 SMALL = NetworkConfig(hidden=(4,))
@@ -38,10 +37,6 @@ class LockStep(SimulatedRuntime):
     def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str, **kwargs: Any) -> SimulatedHandle:
         self.handles[name] = SimulatedHandle(self, name, worker(*args, **kwargs))
         return self.handles[name]
-
-
-def digest(params: Any) -> str:
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))).hexdigest()
 
 
 @cache
@@ -83,67 +78,42 @@ def test_central_inference_in_lock_step_with_several_groups_repeats_itself() -> 
 # ------------------------------------------------------------------------------------------------------- threads
 
 
-class Recording(LocalRuntime):
-    """Threads, and a ledger of what the learner is given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ledger = ledger = Ledger()
-
-        class RecordedLearner(Learner):
-            def learn(self, batch: Batch) -> Update:
-                ledger.write(batch, self.version)
-                return super().learn(batch)
-
-        self._learner = RecordedLearner
-
-    def spawn(self, worker: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return super().spawn(self._learner if worker is Learner else worker, *args, **kwargs)
-
-
 def drive(topology: ActorLearner, runtime: Any, snapshot: Any = None, slow: float = 0.0) -> Iterator[Progress]:
     pause = lambda slot: time.sleep(slow)
     make = lambda num_envs, groups: ScriptedPool(num_envs, groups, on_step=pause)
     return topology.drive(Job(counting_agent(3), SPEC, make, runtime, seed=0), snapshot)  # type: ignore[arg-type]
 
 
-def until(driver: Iterator[Progress], updates: int) -> Progress:
-    deadline = time.monotonic() + 60
-    for progress in driver:
-        if progress.updates >= updates:
-            return progress
-        assert time.monotonic() < deadline
-    raise AssertionError
-
-
 @pytest.mark.parametrize("options", [{}, {"inference_batch": 4}, {"collectors": 2, "rollouts_per_batch": 2}], ids=str)
 def test_every_step_is_learned_from_once_and_a_continued_run_goes_on(options: dict[str, Any]) -> None:
     topology = ActorLearner(num_envs=8, groups=2, inference="central", **options)
-    runtime = Recording()
+    runtime = LocalRuntime()
+    first = record(runtime)
     driver = drive(topology, runtime)
-    progress = until(driver, 15)
+    progress = until_updates(driver, 15)
     assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
     driver.close()  # type: ignore[attr-defined]
-    again = Recording()
-    again.ledger.rows, again.ledger.batches = list(runtime.ledger.rows), runtime.ledger.batches
-    driver = drive(topology, again, saved)
-    progress = until(driver, 30)
+    runtime = LocalRuntime()
+    ledger = record(runtime)
+    ledger.rows, ledger.batches = list(first.rows), first.batches
+    driver = drive(topology, runtime, saved)
+    progress = until_updates(driver, 30)
     assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
     driver.close()  # type: ignore[attr-defined]
     waiting = [row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))]
-    again.ledger.check(in_order=False, waiting=waiting)
+    ledger.check(in_order=False, waiting=waiting)
     meters = saved["meters"]
-    assert meters["trained_steps"] == sum(row.valid for row in again.ledger.rows)
+    assert meters["trained_steps"] == sum(row.valid for row in ledger.rows)
     assert meters["env_steps"] == meters["trained_steps"] + sum(row.valid for row in waiting)
-    assert max(runtime.ledger.lags) <= topology.max_lag()
+    assert max(first.lags) <= topology.max_lag()
 
 
 def test_the_edges_that_a_run_counts_are_those_that_it_declares() -> None:
     topology = ActorLearner(num_envs=8, groups=2, inference="central")
     driver = drive(topology, LocalRuntime())
-    progress = until(driver, 5)
+    progress = until_updates(driver, 5)
     driver.close()  # type: ignore[attr-defined]
     graph = topology.graph(counting_agent(3), SPEC)
     assert set(progress.items) == {edge.name for edge in graph.edges}

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_fakes import ScriptedPool, checkpointed
-from lockstep import ENV, agent_of, follow, start, until
+from lockstep import ENV, agent_of, follow, start
+from waiting import until
 
 from rookery import envs
 from rookery.algorithms.a2c import A2C
