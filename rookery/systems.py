@@ -57,6 +57,7 @@ SYSTEMS: dict[str, System] = {
                 "exploration": "ladder", "epsilon": 0.4, "double": True, "dueling": True, "n_step": 3, "rollout_length": 16,
                 "batch_size": 512, "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-7, "max_gradient_norm": 40.0,
                 "target_period": 2_500, "replay": {"selector": "prioritized", "samples_per_insert": 4.0, "capacity": 200_000},
+                "prefetch": 4,  # a small network's update takes less time than the driver may be away for
             },
         ),
         System("r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "recurrent Q-learning from sequences",

@@ -18,8 +18,10 @@ cross-entropy, not the divergence; a truncated episode bootstraps from its last 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +35,12 @@ from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
 from rookery.networks.convolution import inside_loop
 from rookery.networks.network import Torso
-from rookery.networks.q_network import Noise, QNetwork, q_network
+from rookery.networks.q_network import Noise, QNetwork, Values, q_network
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 PRIORITY_FLOOR = 1e-6  # an item must stay reachable
 MIXED = ((0.4, 0.1), (0.7, 0.01), (1.0, 0.5))  # up to that share of the environments, that last epsilon
+TOGETHER = 8  # batches that go through a target network that stands still: a product of 64 rows runs on one core
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill [0, 1) evenly, however many there are
 
 
@@ -104,6 +107,8 @@ class DQN:
         optimizer = optimizers.adam(self.learning_rate, num_steps=steps, epsilon=self.adam_epsilon)
         prioritized = self.replay.selector == "prioritized"
 
+        target = partial(values_after, network=network, config=self)
+
         def init(key: Array) -> TrainState:
             params = {"network": network.init(key)}
             slow = jax.tree.map(jnp.copy, params["network"])
@@ -127,35 +132,56 @@ class DQN:
         def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
             if self.fresh:
                 batch = transitions(batch, n=self.n_step, reward_clip=self.reward_clip)
+            return descent(params, target(slow, batch, key), batch, key)
+
+        def descent(params: PyTree, after: Values, batch: Batch, key: Array) -> Gradients:
             tree, (report, priorities) = jax.grad(loss, has_aux=True)(
-                params["network"], slow, batch, key, network=network, atoms=atoms, config=self
+                params["network"], after, batch, key, network=network, atoms=atoms, config=self
             )
             tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
             return Gradients(tree, report | {"gradient_norm": norms.total}, priorities if prioritized else None)
 
-        def step(state: TrainState, gradients: Gradients, taken: Array) -> TrainState:
-            """taken: gradient steps, this one included."""
+        def step(state: TrainState, gradients: Gradients) -> TrainState:
             change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
             newest = optax.apply_updates(state.params["network"], change)
+            return state._replace(params={"network": newest}, optimizer=optimizer_state)
+
+        def refreshed(state: TrainState, taken: Array) -> TrainState:
+            """With a copy to the target network where its period is over; taken: gradient steps so far."""
             now = taken % self.target_period == 0
-            slow = jax.tree.map(lambda new, old: jnp.where(now, new, old), newest, state.slow)
-            return TrainState({"network": newest}, slow, optimizer_state, state.updates)
+            slow = jax.tree.map(lambda new, old: jnp.where(now, new, old), state.params["network"], state.slow)
+            return state._replace(slow=slow)
 
         def apply(state: TrainState, gradients: Gradients) -> TrainState:
-            return step(state, gradients, state.updates + 1)._replace(updates=state.updates + 1)
+            return refreshed(step(state, gradients), state.updates + 1)._replace(updates=state.updates + 1)
+
+        def ahead(slow: PyTree, batch: Batch, key: Array) -> Values:
+            """The target network's values for all K steps, [K, 1, B, ...]; several batches as one product use every core."""
+            groups = K // math.gcd(K, TOGETHER)
+            with inside_loop():
+                each = (pieces(batch, groups), jax.random.split(key, groups))
+                values = jax.lax.map(lambda one: target(slow, *one), each)  # [groups, 1, K B / groups, ...]
+            return jax.tree.map(lambda x: x.reshape(K, 1, -1, *x.shape[3:]), values)
 
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
             if K == 1:
                 found = gradients(state.params, state.slow, batch, key)
                 return Learned(apply(state, found), found.report, found.priorities)
 
-            def body(state: TrainState, inputs: tuple[Batch, Array]) -> tuple[TrainState, tuple[Report, Array]]:
-                piece, index = inputs
-                with inside_loop():
-                    found = gradients(state.params, state.slow, piece, jax.random.fold_in(key, index))
-                return step(state, found, state.updates * K + index + 1), (found.report, found.priorities)
+            still = self.target_period % K == 0  # only the last of these steps can end the target network's period
+            after = ahead(state.slow, batch, key) if still else None
 
-            state, (reports, priorities) = jax.lax.scan(body, state, (pieces(batch, K), jnp.arange(K)))
+            def body(state: TrainState, inputs: tuple[Batch, Values | None, Array]) -> tuple[TrainState, tuple[Report, Array]]:
+                piece, after, index = inputs
+                own_key = jax.random.fold_in(key, index)
+                with inside_loop():
+                    found = descent(state.params, after or target(state.slow, piece, own_key), piece, own_key)
+                state = step(state, found)
+                return state if still else refreshed(state, state.updates * K + index + 1), (found.report, found.priorities)
+
+            state, (reports, priorities) = jax.lax.scan(body, state, (pieces(batch, K), after, jnp.arange(K)))
+            if still:
+                state = refreshed(state, (state.updates + 1) * K)
             report = {name: values.mean() for name, values in reports.items()}
             return Learned(state._replace(updates=state.updates + 1), report, priorities.reshape(-1) if prioritized else None)
 
@@ -179,28 +205,19 @@ class DQN:
         )  # fmt: skip
 
 
-class Noises(NamedTuple):
-    """Independent noise for each pass through a noisy network."""
-
-    now: Noise | None
-    choice: Noise | None
-    target: Noise | None
+def values_after(slow: PyTree, batch: Batch, key: Array, *, network: QNetwork, config: DQN) -> Values:
+    """What the target network says of the observations that transitions lead to. [1, B, ...], gradients do not flow."""
+    return jax.lax.stop_gradient(_values(slow, batch, 1, _noises(key, batch, config)[2], network))
 
 
 def loss(
-    newest: PyTree, slow: PyTree, batch: Batch, key: Array, *, network: QNetwork, atoms: Array | None, config: DQN
+    newest: PyTree, after: Values, batch: Batch, key: Array, *, network: QNetwork, atoms: Array | None, config: DQN
 ) -> tuple[Array, tuple[Report, Array]]:
     """Weighted mean over the transitions, the report and their new priorities [B]. Gradients flow to `newest` alone."""
     rollout = batch.rollout  # T = 1: observation [2, B, ...], all others [1, B]
-    strength = jnp.ones(rollout.reward.shape)
-    noises = Noises(*(Noise(k, strength) if config.noisy else None for k in jax.random.split(key, 3)))
-    first = jnp.zeros(rollout.reward.shape)
-    values_of = lambda params, t, noise: network.unroll(
-        params, jax.tree.map(lambda x: x[t : t + 1], rollout.observation), (), first, noise
-    )[0]
-    now = values_of(newest, 0, noises.now)
-    after = values_of(slow, 1, noises.target)
-    chooser = values_of(newest, 1, noises.choice) if config.double else after
+    now_noise, choice_noise, _ = _noises(key, batch, config)
+    now = _values(newest, batch, 0, now_noise, network)
+    chooser = _values(newest, batch, 1, choice_noise, network) if config.double else after
     best = jnp.argmax(chooser.q, -1)  # [1, B]
     chosen = ops.of_action(now.q, rollout.action)
     if atoms is None:
@@ -219,6 +236,18 @@ def loss(
         "priority": ops.masked_mean(surprise, rollout.valid),
     }
     return total, (report, jax.lax.stop_gradient(surprise[0] + PRIORITY_FLOOR))
+
+
+def _values(params: PyTree, batch: Batch, t: int, noise: Noise | None, network: QNetwork) -> Values:
+    """Of the observations before (t = 0) or after (t = 1) the transitions. [1, B, ...]"""
+    observation = jax.tree.map(lambda x: x[t : t + 1], batch.rollout.observation)
+    return network.unroll(params, observation, (), jnp.zeros(batch.rollout.reward.shape), noise)[0]
+
+
+def _noises(key: Array, batch: Batch, config: DQN) -> tuple[Noise | None, ...]:
+    """Independent noise for each pass through a noisy network: for what was done, the choice of what follows, the target."""
+    strength = jnp.ones(batch.rollout.reward.shape)
+    return tuple(Noise(k, strength) if config.noisy else None for k in jax.random.split(key, 3))
 
 
 def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) -> np.ndarray:

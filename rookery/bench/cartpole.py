@@ -84,7 +84,7 @@ def measure(options: Options) -> list[Record]:
         for turn in turns[seed % len(turns) :] + turns[: seed % len(turns)]:
             for run in turn():
                 runs.append(run)
-                print(f"seed {seed}: {_short(run)}", file=sys.stderr, flush=True)
+                print(f"seed {seed}: {told(run)}", file=sys.stderr, flush=True)
     return [summarise(options, now, runs)]
 
 
@@ -135,7 +135,7 @@ def peer_run(arm: str, seed: int, command: str, done: process.Finished) -> Run:
 def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
     arms = list(dict.fromkeys(run["arm"] for run in runs))
     arms.sort(key=lambda arm: not arm.startswith("rookery"))
-    rows = {arm: _row([run for run in runs if run["arm"] == arm], arm) for arm in arms}
+    rows = {arm: row_of([run for run in runs if run["arm"] == arm], arm) for arm in arms}
     now = now | {"versions": now["versions"] | peers.versions([run["answer"] for run in runs if "answer" in run])}
     return Record(
         bench="cartpole",
@@ -160,7 +160,7 @@ def _command(options: Options) -> str:
     return " ".join(words + [f"--{flag} PATH" for flag, place in places.items() if place])
 
 
-def _row(runs: Runs, arm: str) -> dict[str, Any]:
+def row_of(runs: Runs, arm: str) -> dict[str, Any]:
     rates = [run["steps_per_s"] for run in runs if run["kind"] != "target" and run.get("steps_per_s") is not None]
     timed = [run for run in runs if run["kind"] != "rate"]  # a failed run is one that never reached the target
     times = [run.get("to_target_seconds") for run in timed]
@@ -189,7 +189,7 @@ def _verdicts(rows: dict[str, dict[str, Any]]) -> list[Verdict]:
     return verdicts
 
 
-def _short(run: Run) -> str:
+def told(run: Run) -> str:
     if "failure" in run:
         return f"{run['arm']}: failed: {run['failure']}"
     said = [f"{run['steps_per_s']:,.0f} steps/s"] if run.get("steps_per_s") else []

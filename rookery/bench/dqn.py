@@ -1,6 +1,7 @@
 """CartPole-v1 with DQN: steps per second at stable-baselines3's update ratio, and seconds to an evaluated return of 475.
 
     rookery bench dqn --peers DIR --sb3-python PATH
+    rookery bench dqn --part idle      # Ape-X: the share of its time that the learner has no batch
 
 The ratio is that of the peer's driver: 128 gradient steps on batches of 64 for 256 environment steps, a network of two
 layers of 256. Rookery steps 16 environments 16 times for that, and takes the 128 batches out of the table at once.
@@ -14,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 
 from rookery.bench import peers, process
-from rookery.bench.cartpole import Run, Runs, our_run, peer_run
+from rookery.bench.cartpole import Run, Runs, our_run, peer_run, row_of, told
 from rookery.bench.record import Record, Verdict, conditions
 from rookery.bench.statistics import median, ratio, spread
 
@@ -29,7 +30,7 @@ SAME_RATIO = (
     "--replay.min-size 1000 --network.hidden 256 256 --learning-rate 2.3e-3 --target-period 128 --epsilon-steps 8000 "
     "--no-double"
 )
-STEPS_BAR, SECONDS_BAR = 5.0, 60.0
+STEPS_BAR, SECONDS_BAR, IDLE_BAR = 5.0, 60.0, 0.05
 NOTES = [
     "Both take turns, seed by seed, and the order rotates; figures are medians over the seeds, with ranges.",
     "rookery's steps/s: environment steps of a whole process divided by its time on the clock, seen from outside: "
@@ -38,12 +39,17 @@ NOTES = [
     "Time to the target: with the options that `dqn` has for CartPole-v1, from the start of the process to its exit; greedy "
     "episodes are evaluated 20 times in a run.",
 ]
+IDLE_NOTES = [
+    "From the first update, when the table may be sampled, to the last: the time between the end of an update and the start of "
+    "the next, divided by all of it. Ten checkpoints are in it: nothing is learned while one is written.",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """CartPole-v1 DQN: steps/s at one update ratio beside stable-baselines3, and time to the target."""
 
+    part: Literal["speed", "idle"] = "speed"
     seeds: int = 5
     """Seeds 0, 1, ..."""
     peers: str | None = None
@@ -51,7 +57,7 @@ class Options:
     sb3_python: str | None = None
     """Interpreter that has stable-baselines3."""
     total_steps: int = 150_000
-    """Of the runs that measure steps/s."""
+    """Of the runs that measure steps/s or idle time."""
     target: float = 475.0
     """Of evaluated greedy episodes."""
     timeout_seconds: float = 600.0
@@ -67,25 +73,28 @@ def parse(args: list[str]) -> Options:
 
 def measure(options: Options) -> list[Record]:
     now = conditions()
+    if options.part == "idle":
+        return [_idle(options, now)]
     others = peers.chosen(options.peers, [(PEER, options.sb3_python, ("sb3.py", "cartpole_dqn", "--threads", "1"))])
     runs: Runs = []
     for seed in range(options.seeds):
         turns: list[Callable[[], Run]] = [
-            partial(_ours, options, "rate", [*SAME_RATIO.split(), "--total-steps", str(options.total_steps)], seed),
-            partial(_ours, options, "target", ["--stop-eval-return", f"{options.target:g}"], seed),
+            partial(_ours, options, "dqn", "rate", [*SAME_RATIO.split(), "--total-steps", str(options.total_steps)], seed),
+            partial(_ours, options, "dqn", "target", ["--stop-eval-return", f"{options.target:g}"], seed),
             *(partial(_theirs, options, peer, seed) for peer in others),
         ]
         for turn in turns[seed % len(turns) :] + turns[: seed % len(turns)]:
             runs.append(turn())
-            print(f"seed {seed}: {_short(runs[-1])}", file=sys.stderr, flush=True)
+            print(f"seed {seed}: {told(runs[-1])}", file=sys.stderr, flush=True)
     return [summarise(options, now, runs)]
 
 
-def _ours(options: Options, kind: str, words: list[str], seed: int) -> Run:
-    command = ["train", "dqn", "--env", "CartPole-v1", *words, "--seed", str(seed), "--json"]
+def _ours(options: Options, system: str, kind: str, words: list[str], seed: int) -> Run:
+    command = ["train", system, "--env", "CartPole-v1", *words, "--seed", str(seed), "--json"]
     with tempfile.TemporaryDirectory() as place:
         done = process.rookery(command, runs=Path(place) / "runs", cache=Path(place) / "cache", timeout=options.timeout_seconds)
-    return our_run(OURS, kind, seed, " ".join(["rookery", *command]), done)
+    found = our_run(OURS, kind, seed, " ".join(["rookery", *command]), done)
+    return found | ({} if done.failure else {"learner_idle": done.answer.get("learner_idle")})
 
 
 def _theirs(options: Options, peer: peers.Peer, seed: int) -> Run:
@@ -96,7 +105,7 @@ def _theirs(options: Options, peer: peers.Peer, seed: int) -> Run:
 
 def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
     arms = [arm for arm in (OURS, PEER) if any(run["arm"] == arm for run in runs)]
-    rows = {arm: _row([run for run in runs if run["arm"] == arm], arm) for arm in arms}
+    rows = {arm: row_of([run for run in runs if run["arm"] == arm], arm) for arm in arms}
     now = now | {"versions": now["versions"] | peers.versions([run["answer"] for run in runs if "answer" in run])}
     places = {"peers": options.peers, "sb3-python": options.sb3_python}
     verdicts = [Verdict.of(f"seconds to an evaluated {options.target:g}", rows[OURS]["s_to_target"], at_most=SECONDS_BAR)]
@@ -118,23 +127,23 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
     )  # fmt: skip
 
 
-def _row(runs: Runs, arm: str) -> dict[str, Any]:
-    rates = [run["steps_per_s"] for run in runs if run["kind"] != "target" and run.get("steps_per_s") is not None]
-    times = [run.get("to_target_seconds") for run in runs if run["kind"] != "rate"]
-    return {
-        "arm": arm,
-        "steps/s": median(rates),
-        "steps/s_range": spread(rates),
-        "s_to_target": median(times),
-        "s_to_target_range": spread(times),
-        "reached": f"{sum(time is not None for time in times)}/{len(times)}",
-    }
-
-
-def _short(run: Run) -> str:
-    if "failure" in run:
-        return f"{run['arm']}: failed: {run['failure']}"
-    said = [f"{run['steps_per_s']:,.0f} steps/s"] if run.get("steps_per_s") else []
-    if run["kind"] != "rate":
-        said.append(f"target after {run['to_target_seconds']:.1f} s" if run["to_target_seconds"] else "target not reached")
-    return f"{run['arm']}: {', '.join(said)} ({run['wall_seconds']:.1f} s in all)"
+def _idle(options: Options, now: dict[str, Any]) -> Record:
+    """Of the learner's time from its first update to its last, what it spent without a batch."""
+    runs: Runs = []
+    for seed in range(options.seeds):
+        runs.append(_ours(options, "apex-dqn", "rate", ["--total-steps", str(options.total_steps)], seed))
+        print(f"seed {seed}: {told(runs[-1])}, learner idle {runs[-1].get('learner_idle')}", file=sys.stderr, flush=True)
+    shares = [run["learner_idle"] for run in runs if run.get("learner_idle") is not None]
+    row = row_of(runs, OURS)
+    return Record(
+        bench="dqn",
+        subject="CartPole-v1, Ape-X: the learner's idle time",
+        command=f"rookery bench dqn --part idle --seeds {options.seeds} --total-steps {options.total_steps}",
+        conditions=now,
+        settings={"seeds": list(range(options.seeds)), "total_steps": options.total_steps},
+        rows=[{"arm": OURS, "steps/s": row["steps/s"], "learner_idle": median(shares), "learner_idle_range": spread(shares)}],
+        verdicts=[Verdict.of("learner idle", median(shares), at_most=IDLE_BAR)],
+        notes=IDLE_NOTES,
+        runs=runs,
+        failures=[f"{run['command']}: {run['failure']}" for run in runs if "failure" in run],
+    )

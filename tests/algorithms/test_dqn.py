@@ -10,7 +10,7 @@ import rlax
 from algorithm_cases import SPEC
 
 from rookery import ops
-from rookery.algorithms.dqn import DQN, epsilons, first_priorities, loss
+from rookery.algorithms.dqn import DQN, epsilons, first_priorities, loss, values_after
 from rookery.data.config import ReplayConfig
 from rookery.networks import NetworkConfig
 from rookery.networks.q_network import q_network
@@ -55,8 +55,8 @@ def network_of(algorithm):
 
 
 def loss_of(algorithm, newest, slow, batch, key=0):
-    parts = {"network": network_of(algorithm), "atoms": atoms_of(algorithm), "config": algorithm}
-    return loss(newest, slow, batch, ops.random.key(key), **parts)
+    parts, key = {"network": network_of(algorithm), "config": algorithm}, ops.random.key(key)
+    return loss(newest, values_after(slow, batch, key, **parts), batch, key, atoms=atoms_of(algorithm), **parts)
 
 
 @pytest.mark.parametrize("name", ["dqn", "double", "dueling"])
@@ -154,8 +154,12 @@ def test_every_parameter_is_learned_and_the_target_is_copied_when_its_period_is_
     assert all(jax.tree.leaves(moved)), moved
 
 
-def test_many_gradient_steps_at_once_are_as_many_one_by_one(rng):
-    base = prioritized(dataclasses.replace(BASE, target_period=5))  # the copy comes in the midst of the second call
+@pytest.mark.parametrize(
+    ("name", "target_period"),
+    [("double", 5), ("c51", 8), ("dqn", 4)],  # copied in the midst of the second call, at its end, at the end of each
+)
+def test_many_gradient_steps_at_once_are_as_many_one_by_one(name, target_period, rng):
+    base = prioritized(config(name, target_period=target_period))
     one, many = base.build(SPEC), dataclasses.replace(base, gradient_steps=4).build(SPEC)
     batches = [batch_of(rng) for _ in range(8)]
     state = jax.jit(one.init)(ops.random.key(0))

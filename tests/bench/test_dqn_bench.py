@@ -54,6 +54,22 @@ def test_without_the_peer_only_the_time_to_the_target_is_judged(monkeypatch: pyt
     assert len(found.verdicts) == 1 and not found.verdicts[0].met and len(found.failures) == 2
 
 
+def test_the_idle_time_of_ape_x_is_judged_by_the_median_of_its_seeds(monkeypatch: pytest.MonkeyPatch):
+    commands: list[list[str]] = []
+
+    def fake(command: list[str], **_: object) -> process.Finished:
+        commands.append(command)
+        idle = (0.2, 0.04, 0.01)[len(commands) - 1]
+        return process.Finished(50.0, dict(env_steps=150_000, seconds=49.0, learner_idle=idle, run="x"), None)
+
+    monkeypatch.setattr(process, "rookery", fake)
+    (found,) = dqn.measure(dqn.parse(["--part", "idle", "--seeds", "3"]))
+    assert [(v.value, v.bar, v.met) for v in found.verdicts] == [(0.04, 0.05, True)]
+    assert found.rows[0]["learner_idle"] == 0.04 and all("apex-dqn" in command for command in commands)
+    config, _ = cli.parse_system("train", ["apex-dqn", "--env", "CartPole-v1"])
+    assert config.topology.prefetch == 4
+
+
 def test_the_roofline_of_a_replay_system_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as left:
         roofline.parse(["apex-dqn", "--env", "CartPole-v1"])
