@@ -8,24 +8,15 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 from rookery.bench import process
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return found
 
 
 def named(pids: list[int], name: bytes) -> list[int]:
@@ -53,8 +44,7 @@ def test_a_run_on_its_own_ray_survives_a_kill_saves_on_ctrl_c_and_leaves_nothing
     program = subprocess.Popen(command, **how)
     try:
         run = tmp_path / "r"
-        wait_for(lambda: steps(run) > 0 or program.poll() is not None)
-        assert program.poll() is None, program.communicate()[0]
+        wait_for(lambda: steps(run) > 0, program=program)
         own = [*Path("/tmp").glob(f"rookery-ray-{program.pid}-*")]
         assert len(own) == 1 and stat.S_IMODE(own[0].stat().st_mode) == 0o700
         assert stat.S_IMODE((own[0] / "token").stat().st_mode) == 0o600

@@ -12,15 +12,12 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
+from actors import pid_of, runtime_of
 
 from rookery import envs
 from rookery.algorithms.es import ES
 from rookery.networks import NetworkConfig
-from rookery.run import startup
-from rookery.run.versions import fingerprint
-from rookery.runtime.interface import Resources
 from rookery.runtime.local import LocalRuntime
-from rookery.runtime.ray import RayRuntime
 from rookery.topologies.evolution import Evolution
 from rookery.topologies.job import Job
 from rookery.workers.breeder import digest
@@ -45,8 +42,7 @@ def run(runtime: Any, updates: int, *, kill_at: int = -1) -> tuple[list[bytes], 
             continue
         found.append(digest(progress.params))
         if progress.updates == kill_at:
-            handle = next(handle for handle in runtime._handles if handle.name == "breeder-1")
-            os.kill(handle.ready.result(60)[1], signal.SIGKILL)
+            os.kill(pid_of(runtime, "breeder-1"), signal.SIGKILL)
         if progress.updates >= updates and (kill_at < 0 or progress.workers["breeders_lost"]):
             break
     driver.close()
@@ -54,10 +50,7 @@ def run(runtime: Any, updates: int, *, kill_at: int = -1) -> tuple[list[bytes], 
 
 
 def test_on_ray_a_run_is_that_of_threads_also_when_a_breeder_is_killed() -> None:
-    runtime = RayRuntime(
-        resources={"breeder": Resources()}, counts={"breeder": (2, 2)}, prepare=startup.prepare, versions=fingerprint
-    )
-    there, progress = run(runtime, 8, kill_at=3)
+    there, progress = run(runtime_of(breeder=2), 8, kill_at=3)
     here, _ = run(LocalRuntime(), 8)
     assert there[:8] == here
     assert progress.workers["breeders_lost"] == 1 and progress.report["copies_mended"] == 0

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
+from actors import pid_of, runtime_of
 from engine_fakes import SPEC, ScriptedPool, checkpointed, slow, summing_agent
+from waiting import until
 
-from rookery.run import startup
-from rookery.run.versions import fingerprint
-from rookery.runtime.interface import Resources
 from rookery.runtime.ray import Kept, RayRuntime
 from rookery.topologies.async_gradients import AsyncGradients
 from rookery.topologies.gossip import Gossip, _Ring
@@ -30,33 +28,16 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def drive(topology: Any) -> tuple[RayRuntime, Iterator[Progress]]:
-    roles = topology.roles()
-    runtime = RayRuntime(
-        resources=dict.fromkeys(roles, Resources()), counts=roles, prepare=startup.prepare, versions=fingerprint
-    )
+    runtime = runtime_of(**topology.roles())
     make = lambda num_envs, groups: ScriptedPool(num_envs, groups, on_step=slow(0.002))
     return runtime, topology.drive(Job(AGENT, SPEC, make, runtime, seed=0))
-
-
-def kill(runtime: RayRuntime, name: str) -> None:
-    handle = next(handle for handle in runtime._handles if handle.name == name)
-    os.kill(ray.get(handle.actor.__ray_call__.remote(lambda host: os.getpid())), signal.SIGKILL)
-
-
-def until(driver: Iterator[Progress], condition: Callable[[Progress], bool], seconds: float = 60.0) -> Progress:
-    deadline = time.monotonic() + seconds
-    for progress in driver:
-        if condition(progress):
-            return progress
-        assert time.monotonic() < deadline, f"not after {seconds} s: {progress.workers}, {progress.updates} updates"
-    raise AssertionError
 
 
 def survive(role: str, topology: Any) -> Any:
     """Kills one of two workers in the middle of its work; the snapshot after both have worked again."""
     runtime, driver = drive(topology)
     until(driver, lambda p: p.workers[f"{role}s"] == 2 and p.updates > 5)
-    kill(runtime, f"{role}-1")
+    os.kill(pid_of(runtime, f"{role}-1"), signal.SIGKILL)
     until(driver, lambda p: p.workers[f"{role}s_lost"] == 1)
     back = until(driver, lambda p: p.workers[f"{role}s"] == 2)
     progress = until(driver, lambda p: p.updates > back.updates + 10)

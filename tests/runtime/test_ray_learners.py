@@ -34,7 +34,7 @@ def pids(trainer: Trainer) -> dict[str, int]:
 
 def test_a_killed_rank_is_replaced_and_rollouts_do_not_pass_through_the_driver(tmp_path: Path) -> None:
     system = dict(learners=2, rollouts_per_batch=3)  # the second rank has columns of two rollouts, and so has the first
-    with Trainer("impala", **options(tmp_path) | {"num_envs": 8}, **system, run="many") as trainer:
+    with Trainer("impala", **options(tmp_path), **system, run="many") as trainer:
         while trainer.advance().updates < 3:
             pass
         rollout = arrays.nbytes(rollout_specs(trainer.agent, trainer.spec, 4))
@@ -57,8 +57,9 @@ def test_a_killed_rank_is_replaced_and_rollouts_do_not_pass_through_the_driver(t
         path = trainer.save()
         saved = trainer.progress
         assert saved.workers["rollouts_lost"] == 0
-    with Trainer("impala", **options(tmp_path), **system, run="again") as trainer:
-        trainer.restore(path)  # with the parts of a batch that was not full
+    here = dict(runtime="local", rollouts_per_batch=system["rollouts_per_batch"])
+    with Trainer("impala", **options(tmp_path) | here, run="again") as trainer:
+        trainer.restore(path)  # with the parts of a batch that was not full, which lay elsewhere
         while trainer.advance().updates < saved.updates + 3:
             pass
         assert trainer.progress.env_steps >= saved.env_steps

@@ -6,8 +6,7 @@ import dataclasses
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +14,17 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
+from actors import pid_of, runtime_of
 from engine_fakes import checkpointed
+from waiting import until
 
 from rookery import envs
 from rookery.algorithms.dqn import DQN
 from rookery.algorithms.r2d2 import R2D2
 from rookery.data.config import ReplayConfig
 from rookery.networks import NetworkConfig
-from rookery.run import startup
-from rookery.run.versions import fingerprint
-from rookery.runtime.interface import ArgumentLost, Resources, WorkerLost
-from rookery.runtime.ray import Kept, RayRuntime, _translated
+from rookery.runtime.interface import ArgumentLost, WorkerLost
+from rookery.runtime.ray import Kept, _translated
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.shards import Shards
@@ -58,14 +57,8 @@ class Reader:
     def close(self) -> None: ...
 
 
-def runtime_of(shards: int = 1) -> RayRuntime:
-    roles = {"collector": Resources(), "shard": Resources()}
-    counts = {"collector": (1, 2), "shard": (shards, shards)}
-    return RayRuntime(resources=roles, counts=counts, prepare=startup.prepare, versions=fingerprint)
-
-
 def test_a_rollout_that_stays_in_the_store_is_given_to_another_worker_by_reference() -> None:
-    runtime = runtime_of()
+    runtime = runtime_of(collector=1, shard=1)
     writer = runtime.spawn(Writer, name="writer", role="collector")
     reader = runtime.spawn(Reader, name="reader", role="shard")
     said = writer.fill("collect", None).result(60)
@@ -87,25 +80,11 @@ def drive(topology: Any, algorithm: Any, env: str, runtime: Any, snapshot: Any =
     return topology.drive(Job(agent, envs.spec_of(env), make, runtime, seed=0), snapshot)
 
 
-def until(driver: Iterator[Progress], condition: Callable[[Progress], bool], seconds: float = 60.0) -> Progress:
-    deadline = time.monotonic() + seconds
-    for progress in driver:
-        if condition(progress):
-            return progress
-        assert time.monotonic() < deadline, f"not after {seconds} s: {progress.updates} updates, {progress.report}"
-    raise AssertionError
-
-
 def replay_of(**more: Any) -> dict[str, Any]:
     return {"network": SMALL, "replay": dataclasses.replace(REPLAY, **more)}
 
 
 CASES = {
-    "dqn": (
-        Sync(num_envs=4, collectors=1),
-        DQN(rollout_length=5, batch_size=8, **replay_of(selector="uniform")),
-        "CartPole-v1",
-    ),
     "rainbow": (
         Sync(num_envs=4, collectors=1),
         DQN(rollout_length=5, batch_size=8, n_step=3, noisy=True, num_atoms=5, **replay_of()),
@@ -122,7 +101,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_replay_system_learns_from_a_table_in_an_actor(name: str) -> None:
     topology, algorithm, env = CASES[name]
-    driver = drive(topology, algorithm, env, runtime_of())
+    driver = drive(topology, algorithm, env, runtime_of(collector=1, shard=1))
     progress = until(driver, lambda p: p.updates >= 10)
     assert progress.report["replay/shards"] == 1.0 and progress.report["replay/size"] >= 10
     driver.close()
@@ -134,12 +113,10 @@ def test_a_shard_that_is_killed_while_it_is_sampled_is_replaced_and_the_rest_goe
     monkeypatch.setattr(Shards, "__init__", lambda self, *a, **k: (tables.append(self), made(self, *a, **k))[1])
     topology = ActorLearner(num_envs=4, collectors=2, groups=1)
     algorithm = DQN(rollout_length=5, batch_size=16, n_step=3, exploration="ladder", epsilon=0.4, **replay_of(shards=2))
-    runtime = runtime_of(2)
+    runtime = runtime_of(collector=(1, 2), shard=2)
     driver = drive(topology, algorithm, "CartPole-v1", runtime)
     until(driver, lambda p: p.updates > 30 and min(stand.size for stand in tables[0]._stands) > 20)
-    handle = next(handle for handle in runtime._handles if handle.name == "shard-0")
-    pid = handle.ready.result()[1]
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid_of(runtime, "shard-0"), signal.SIGKILL)
     lost = until(driver, lambda p: p.report["replay/shards_lost"] == 1.0)
     assert lost.report["replay/items_lost"] > 0 and lost.report["replay/rows_lost"] >= lost.report["replay/items_lost"]
     went_on = until(driver, lambda p: p.updates > lost.updates + 5)
@@ -151,7 +128,7 @@ def test_a_shard_that_is_killed_while_it_is_sampled_is_replaced_and_the_rest_goe
     saved = checkpointed(back.snapshot())  # type: ignore[misc]
     driver.close()
     assert len(saved["queue"]["shards"]) == 2 and all(shard["store"] is not None for shard in saved["queue"]["shards"])
-    driver = drive(topology, algorithm, "CartPole-v1", runtime_of(2), snapshot=saved)
+    driver = drive(topology, algorithm, "CartPole-v1", runtime_of(collector=(1, 2), shard=2), snapshot=saved)
     progress = until(driver, lambda p: p.updates > int(saved["meters"]["updates"]) + 5)
     assert progress.report["replay/inserts"] >= limiter.inserts
     driver.close()

@@ -1,4 +1,7 @@
-"""Every topology on Ray: the smallest runs, on one cluster; what lives in actors is what the topology says."""
+"""Every topology on Ray: the smallest runs, on one cluster; what lives in actors is what the topology says.
+
+Sync is in test_ray_training.py.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from rookery.run.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("cluster")
 CASES: list[tuple[str, str, dict[str, Any]]] = [
-    ("PPO", "Sync", {}),
     ("DQN", "ActorLearner", {}),  # its table is an actor, too
     ("VTrace", "ActorLearner", {"inference": "central", "collectors": 2}),
     ("A2C", "AsyncGradients", {"workers": 1}),
