@@ -1,4 +1,4 @@
-"""One Ray for all tests of a process: it takes seconds to start."""
+"""One Ray for all tests here: it takes seconds to start. It ends with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ for folder in ("workers", "topologies"):  # engine_fakes and simulation
     sys.path.insert(0, str(Path(__file__).parent.parent / folder))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[None]:
     """A Ray of 8 counted cores, as `--runtime ray` starts one; runtimes that are made meanwhile use it."""
     pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
