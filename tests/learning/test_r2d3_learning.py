@@ -35,14 +35,18 @@ def play(system, directory, **options):
     return rookery.train(system, runs=str(directory), seed=seed, **OPTIONS | options).metrics
 
 
-def test_r2d3_learns_it(shown, tmp_path):
-    metrics = play("r2d3", tmp_path, **shown)
-    assert metrics["eval_return_mean"] == pytest.approx(TOY.optimal_return, abs=1e-4), metrics
+@pytest.fixture(scope="module")
+def learned(shown, tmp_path_factory):
+    return play("r2d3", tmp_path_factory.mktemp("r2d3"), **shown)
 
 
-def test_r2d2_alone_does_not_with_as_many_steps(tmp_path):
-    metrics = play("r2d2", tmp_path)
-    assert metrics["eval_return_mean"] < 0.1 and metrics["env_steps"] >= OPTIONS["total_steps"], metrics
+def test_r2d3_learns_it(learned):
+    assert learned["eval_return_mean"] == pytest.approx(TOY.optimal_return, abs=1e-4), learned
+
+
+def test_r2d2_alone_does_not_with_as_many_steps(learned, tmp_path):
+    metrics = play("r2d2", tmp_path, total_steps=learned["env_steps"])
+    assert metrics["eval_return_mean"] < 0.1 and metrics["env_steps"] >= learned["env_steps"], metrics
 
 
 def test_a_run_goes_on_with_its_demonstrations_and_with_no_others(shown, tmp_path):
