@@ -1,7 +1,4 @@
-"""Every topology on Ray: the smallest runs, on one cluster; what lives in actors is what the topology says.
-
-Sync is in test_ray_training.py.
-"""
+"""Every topology on Ray: the smallest runs, on one cluster; what lives in actors is what the topology says."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from rookery.run.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("cluster")
 CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("PPO", "Sync", {}),
     ("DQN", "ActorLearner", {}),  # its table is an actor, too
     ("VTrace", "ActorLearner", {"inference": "central", "collectors": 2}),
     ("A2C", "AsyncGradients", {"workers": 1}),
