@@ -144,10 +144,10 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 32, "workers": 2, "rollout_length": 16, "learning_rate": 2e-3, "entropy_cost": 0.001,
         "total_steps": 600_000,
     }),
-    # without a replay many environments and long returns are what keeps it from forgetting
+    # without a replay every rollout is learned from once: many small ones, of long returns, and a rate that falls
     Preset(("async-dqn",), "CartPole-v1", {
-        "num_envs": 64, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 7e-4,
-        "target_period": 100, "epsilon_steps": 100_000, "double": True, "total_steps": 1_500_000,
+        "num_envs": 32, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 2e-3, "anneal": True,
+        "target_period": 50, "error_clip": 100.0, "epsilon_steps": 100_000, "double": True, "total_steps": 1_000_000,
         "network": {"hidden": (128, 128), "activation": "relu"},
     }),
     Preset(("gala",), "CartPole-v1", {
