@@ -146,10 +146,10 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 32, "workers": 2, "rollout_length": 16, "learning_rate": 2e-3, "entropy_cost": 0.001,
         "total_steps": 600_000,
     }),
-    # without a replay many environments and long returns are what keeps it from forgetting
+    # without a replay every rollout is learned from once: many small ones, of long returns, and a rate that falls
     Preset(("async-dqn",), "CartPole-v1", {
-        "num_envs": 64, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 7e-4,
-        "target_period": 100, "epsilon_steps": 100_000, "double": True, "total_steps": 1_500_000,
+        "num_envs": 32, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 2e-3, "anneal": True,
+        "target_period": 50, "error_clip": 100.0, "epsilon_steps": 100_000, "double": True, "total_steps": 1_000_000,
         "network": {"hidden": (128, 128), "activation": "relu"},
     }),
     Preset(("gala",), "CartPole-v1", {
@@ -204,10 +204,19 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
         "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,
     }),
+    # returns of many steps, and a small replay, so that they are those of a policy much like today's: one-step returns and a
+    # large one learn to balance the pole, and not to keep off the ends of the track 200 steps later
     Preset(("anakin-dqn",), "CartPole-v1", {
         "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "anneal": True, "batch_size": 64, "gradient_steps": 8,
-        "target_period": 100, "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "total_steps": 100_000,
-        "network": {"hidden": (128, 128), "activation": "relu"}, "replay": {"capacity": 100_000, "samples_per_insert": 16.0},
+        "n_step": 10, "target_period": 40, "error_clip": 100.0, "epsilon_steps": 10_000, "epsilon": 0.04, "double": True,
+        "network": {"hidden": (128, 128), "activation": "relu"}, "replay": {"capacity": 10_000, "samples_per_insert": 16.0},
+        "updates_per_call": 100, "total_steps": 100_000,
+    }),
+    Preset(("gorila",), "CartPole-v1", {
+        "num_envs": 16, "workers": 2, "rollout_length": 4, "learning_rate": 1e-3, "anneal": True, "batch_size": 64,
+        "n_step": 10, "target_period": 40, "error_clip": 100.0, "epsilon_steps": 10_000, "epsilon": 0.04, "double": True,
+        "network": {"hidden": (128, 128), "activation": "relu"},
+        "replay": {"capacity": 5_000, "min_size": 500, "samples_per_insert": 16.0}, "total_steps": 100_000,
     }),
 )  # fmt: skip
 

@@ -71,6 +71,9 @@ class DQN:
     """Decay the learning rate linearly to zero over the planned run: what was learned last is then not forgotten again."""
     adam_epsilon: float = 1e-8
     max_gradient_norm: float = 10.0
+    error_clip: float = 1.0
+    """Errors count squared up to here and linearly beyond. With 1, a state just before an end that is overvalued by 50 pulls no
+    harder than by 1: where values are that large and targets are copied often, they can grow without bound."""
     exploration: Literal["anneal", "ladder", "mixed"] = "anneal"
     epsilon: float = 0.05
     """Share of random actions in the end; of the ladder, that of its first environment."""
@@ -223,7 +226,7 @@ def loss(
     if atoms is None:
         target = jax.lax.stop_gradient(rollout.reward + rollout.discount * ops.of_action(after.q, best))
         error = target - chosen
-        each, surprise = ops.huber(error), jnp.abs(error)
+        each, surprise = ops.huber(error, config.error_clip), jnp.abs(error)
     else:
         returns = rollout.reward[..., None] + rollout.discount[..., None] * atoms.reshape(1, 1, -1)
         target_p = ops.categorical_projection(returns, jax.nn.softmax(ops.of_action(after.logits, best)), atoms)

@@ -95,6 +95,16 @@ def test_distributional_losses_are_those_of_rlax(double, rng):
     np.testing.assert_allclose(value, (batch.weight * expected).mean(), rtol=1e-3)
 
 
+def test_errors_count_squared_as_far_as_the_option_says(rng):
+    plain, batch = DQN(), batch_of(rng)
+    newest, slow = random_network(plain, 1, scale=5.0), random_network(plain, 2, scale=5.0)
+    _, (clipped, _) = loss_of(plain, newest, slow, batch)
+    _, (squared, surprise) = loss_of(DQN(error_clip=1e6), newest, slow, batch)
+    assert surprise.max() > 10, "some errors are beyond the clip of the default"
+    np.testing.assert_allclose(squared["loss/q"], (0.5 * np.square(surprise)).mean(), rtol=1e-3)
+    assert clipped["loss/q"] < 0.5 * squared["loss/q"]
+
+
 def test_double_changes_the_target_where_the_networks_disagree(rng):
     newest, slow, batch = random_network(BASE, 0), random_network(BASE, 1), batch_of(rng, 64)
     single, double = (loss_of(config(n), newest, slow, batch)[1][1] for n in ("dqn", "double"))
