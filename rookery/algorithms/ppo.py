@@ -188,7 +188,8 @@ def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: PPO) -
     policy, value = model.forward(params, piece.observation, piece.memory, piece.first)
     logp = model.distribution.logp(policy, piece.action)
     judged = Judged(logp - piece.behaviour_logp, model.distribution.entropy(policy), value)
-    return ops.masked_mean(sum(terms(judged, piece, config=config).values()), piece.valid), judged  # the one reduction
+    total: Array = sum(terms(judged, piece, config=config).values())
+    return ops.masked_mean(total, piece.valid), judged  # the one reduction
 
 
 def terms(judged: Judged, piece: Sequences, *, config: PPO) -> dict[str, Array]:
