@@ -109,7 +109,7 @@ def test_the_sequences_of_a_recurrent_ppo_are_shuffled_together_with_their_memor
     def in_order(network):
         whole = params | {"network": network}
         data = jax.lax.stop_gradient(ppo.prepare(whole, rollout, model=model, config=config))
-        return ppo.loss(whole, data, model=model, config=config)
+        return ppo.loss(whole, ppo.normalised(data), model=model, config=config)
 
     expected, _ = jax.jit(jax.grad(in_order, has_aux=True))(params["network"])
     got, _ = gradient_of(config, params, rollout)

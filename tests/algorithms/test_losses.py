@@ -96,9 +96,13 @@ def test_ppo_is_the_clipped_objective_and_the_clipped_value_loss(rollout, value_
     """Values and advantages are those of the parameters that acted; the loss is taken at others, as in later epochs."""
     config = adapted("ppo", value_clip=value_clip)
     rollout = on_policy(MODEL, PARAMS, rollout)
-    data = jax.jit(lambda: ppo.prepare(PARAMS, rollout, model=MODEL, config=config))()
+    data = jax.jit(lambda: ppo.normalised(ppo.prepare(PARAMS, rollout, model=MODEL, config=config)))()
     later = PARAMS | {"network": jax.tree.map(lambda a, b: a + 0.3 * b, PARAMS["network"], OTHER["network"])}
-    loss = lambda network: ppo.loss(later | {"network": network}, data, model=MODEL, config=config)
+
+    def loss(network):
+        total, judged = ppo.loss(later | {"network": network}, data, model=MODEL, config=config)
+        return total, ppo.describe(judged, data, config=config)
+
     seen = see(later, rollout)
     stated = paper_losses.ppo(seen, see(PARAMS, rollout), rollout, config)
     assert 0.1 < stated.facts["policy"] < stated.facts["outside"] < 0.9, "some ratios are cut, some outside are not"
