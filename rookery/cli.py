@@ -100,8 +100,10 @@ def status_of(error: Exception) -> int:
 
 def train(args: list[str]) -> int:
     cfg, flags = parse_system("train", args)
+    from rookery.run import threads
     from rookery.run.trainer import Trainer
 
+    threads.limit(cfg)
     with Trainer.from_config(cfg, began=BEGAN) as trainer:
         return run_to_the_end(trainer, flags["json"])
 
@@ -113,12 +115,13 @@ def resume(args: list[str]) -> int:
             fail(f"which run? {usage} (rookery list runs shows them)")
         print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
         return 0
-    from rookery.run import api, config, options, startup
+    from rookery.run import api, config, options, startup, threads
     from rookery.run.directory import Run
 
     startup.prepare()
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
     cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(run.config["config"]))
+    threads.limit(cfg)
     with api.resume(run, cfg, began=BEGAN) as trainer:
         return run_to_the_end(trainer, flags["json"])
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import jax
 import optax
+
+from rookery.types import PyTree
 
 
 def schedule(learning_rate: float, num_steps: int | None) -> optax.ScalarOrSchedule:
@@ -10,11 +13,24 @@ def schedule(learning_rate: float, num_steps: int | None) -> optax.ScalarOrSched
     return optax.linear_schedule(learning_rate, 0.0, num_steps) if num_steps else learning_rate
 
 
+def flat(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Over one vector of all leaves: on CPU a small network's update is bound by the number of XLA ops, not by their size.
+
+    The barrier keeps XLA from fusing the clip before it into the concatenation, which then chooses a source for each element:
+    130 µs instead of 30 for two layers of 256.
+    """
+    whole = optax.flatten(optimizer)
+
+    def update(gradients: PyTree, state: PyTree, params: PyTree | None = None) -> tuple[PyTree, PyTree]:
+        return whole.update(jax.lax.optimization_barrier(gradients), state, params)
+
+    return optax.GradientTransformation(whole.init, update)
+
+
 def adam(learning_rate: float, *, num_steps: int | None, epsilon: float) -> optax.GradientTransformation:
-    """Adam over one flat vector: on CPU a small network's update is bound by the number of XLA ops, not by their size."""
-    return optax.flatten(optax.adam(schedule(learning_rate, num_steps), eps=epsilon))
+    return flat(optax.adam(schedule(learning_rate, num_steps), eps=epsilon))
 
 
 def rmsprop(learning_rate: float, *, num_steps: int | None, decay: float, epsilon: float) -> optax.GradientTransformation:
     """RMSProp as A3C and IMPALA use it: no momentum, not centred, epsilon inside the root."""
-    return optax.flatten(optax.rmsprop(schedule(learning_rate, num_steps), decay=decay, eps=epsilon, eps_in_sqrt=True))
+    return flat(optax.rmsprop(schedule(learning_rate, num_steps), decay=decay, eps=epsilon, eps_in_sqrt=True))

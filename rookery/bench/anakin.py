@@ -145,9 +145,13 @@ def _command(options: Options) -> str:
 
 def train(options: dict[str, Any]) -> Run:
     """In a process of its own: a run, timed from the end of its first call on."""
-    import rookery
+    from rookery.run import config, startup, threads
+    from rookery.run.trainer import Trainer
 
-    with rookery.Trainer("anakin-ppo", env="jax:CartPole-v1", eval_episodes=0, checkpoint_every=10**9, **options) as trainer:
+    startup.prepare()
+    cfg = config.resolve("anakin-ppo", env="jax:CartPole-v1", eval_episodes=0, checkpoint_every=10**9, **options)
+    threads.limit(cfg)  # as `rookery train` does
+    with Trainer.from_config(cfg) as trainer:
         while trainer.progress is None or not trainer.progress.updates:
             trainer.advance()
         began, before, busy = time.perf_counter(), trainer.progress.env_steps, time.process_time()

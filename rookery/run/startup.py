@@ -42,4 +42,4 @@ def available_cores() -> int:
 def machine() -> dict[str, object]:
     """What a run's numbers depend on beside its config. Flags that only say where XLA writes what are left out."""
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "dump" not in flag]
-    return {"cores": available_cores(), "xla_flags": sorted(flags)}
+    return {"cores": int(os.environ.get("NPROC") or available_cores()), "xla_flags": sorted(flags)}
