@@ -14,7 +14,7 @@ from rookery import envs, spaces
 from rookery.envs.jax_sources import is_jax_id
 from rookery.run.config import Config
 
-SMALL = 4_000_000  # multiply-adds of the largest product
+SMALL = 4_500_000  # multiply-adds of the largest product
 
 
 def limit(cfg: Config) -> None:

@@ -14,7 +14,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
     "small minibatches": ("ppo", "CartPole-v1", {}, True),
     "one program": ("anakin-ppo", "jax:CartPole-v1", {"num_envs": 8, "rollout_length": 128, "minibatches": 4}, True),
     "many rows": ("anakin-ppo", "jax:CartPole-v1", MANY, False),
-    "wide layers": ("dqn", "CartPole-v1", {"network": {"hidden": (256, 256)}, "batch_size": 64}, False),
+    "wide layers": ("dqn", "CartPole-v1", {"network": {"hidden": (256, 256)}, "batch_size": 128}, False),
     "a learner beside collectors": ("impala", "CartPole-v1", {}, False),
     "a population": ("es", "CartPole-v1", {}, False),
     "images": ("ppo", "catch", {"num_envs": 2, "rollout_length": 2, "network": {"encoder": "nature"}}, False),
