@@ -89,7 +89,7 @@ LEARNING: tuple[Task, ...] = (
         metric="return_mean", curve=True, minutes=40,
     ),
     Task(
-        "pong-rainbow",  # faster than the paper's settings: about 50,000 batches are what half an hour of 2 cores allows
+        "pong-rainbow",  # with a higher rate than the paper's: half an hour of two cores is some ten thousand batches
         "rainbow --env ALE/Pong-v5 --env-options repeat_action_probability=0 --learning-rate 2.5e-4 --target-period 500 "
         "--replay.min-size 5000 --total-steps 300000 --seconds 1800",
         metric="return_mean", curve=True, minutes=40,

@@ -24,6 +24,11 @@ def prepare() -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def use_one_thread() -> None:
+    """XLA's threads, before its first computation; where somebody has said how many, that holds."""
+    os.environ.setdefault("NPROC", "1")
+
+
 def cache_directory() -> Path:
     """Below the user's cache, one per kind of processor: compiled code may use instructions that another lacks."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -8,10 +8,9 @@ and a learner overlap, two are never worse.
 
 from __future__ import annotations
 
-import os
-
 from rookery import envs, spaces
 from rookery.envs.jax_sources import is_jax_id
+from rookery.run import startup
 from rookery.run.config import Config
 
 SMALL = 4_500_000  # multiply-adds of the largest product
@@ -19,8 +18,8 @@ SMALL = 4_500_000  # multiply-adds of the largest product
 
 def limit(cfg: Config) -> None:
     """Before the first computation; NPROC, where somebody has set it, stays as it is."""
-    if "NPROC" not in os.environ and one_is_enough(cfg):
-        os.environ["NPROC"] = "1"
+    if one_is_enough(cfg):
+        startup.use_one_thread()
 
 
 def one_is_enough(cfg: Config) -> bool:

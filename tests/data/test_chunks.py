@@ -9,7 +9,6 @@ from rookery.data import limiter
 from rookery.data.chunks import INCARNATIONS, Full, Store
 from rookery.data.table import Table
 from rookery.trees import ArraySpec
-from rookery.workers import collector
 
 INT = ArraySpec((), np.dtype(np.int64))
 
@@ -27,10 +26,6 @@ def append(subject: Store, stream, step, T):
     stream, step = np.array(stream) * INCARNATIONS, np.array(step)
     wanted = numbers(stream, step, T)
     return subject.append(stream, step, {"x": wanted}, {"x": numbers(stream, step + T, 1)[0]}), wanted
-
-
-def test_streams_are_numbered_as_collectors_do():
-    assert INCARNATIONS == collector.INCARNATIONS
 
 
 def test_rows_and_what_follows_and_precedes_them_are_found_across_chunks():
