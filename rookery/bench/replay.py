@@ -388,10 +388,10 @@ def beside(options: Options, ours: Record, peers: Peers) -> Record:
         one["inserts_ours_over_theirs"] = _over(row["inserts_per_s"], one["inserts_per_s"])
         one["bulk_inserts_ours_over_theirs"] = _over(row["inserts_per_s"], one["bulk_inserts_per_s"])
     theirs = {one["library"]: one for one in rows[1:]}
-    best = max((one["samples_per_s"] for one in theirs.values() if one["samples_per_s"]), default=None)
-    all_there = len(theirs) == 2 and not peers.failures
+    best = max((one for one in rows[1:] if one["samples_per_s"]), key=lambda one: one["samples_per_s"], default=None)
+    what = f"samples/s : {best['library']}'s, the best of the peers that answered" if best else "samples/s : the peers'"
     verdicts = [
-        Verdict.of("samples/s : the better peer's", _over(row["samples_per_s"], best) if all_there else None, at_least=1.0),
+        Verdict.of(what, best and best["samples_ours_over_theirs"], at_least=1.0),
         Verdict.of("inserts/s as rollouts : cpprb's one by one", theirs["cpprb"]["inserts_ours_over_theirs"], at_least=5.0),
     ]
     versions = {name: answers[0]["version"] for name, answers in peers.answers.items() if answers}
