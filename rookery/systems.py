@@ -118,7 +118,7 @@ PRESETS: tuple[Preset, ...] = (
         "total_steps": 800_000,
     }),
     Preset(("appo", "sample-factory"), "CartPole-v1", {
-        "num_envs": 32, "groups": 1, "learning_rate": 1e-3, "max_gradient_norm": 0.5, "clip": 0.2, "discount": 0.98,
+        "num_envs": 32, "groups": 1, "learning_rate": 3e-3, "max_gradient_norm": 0.5, "clip": 0.2, "discount": 0.98,
         "trace_lambda": 1.0, "entropy_cost": 0.0, "anneal": True, "total_steps": 800_000,
     }),
     Preset(("dqn",), "CartPole-v1", {
