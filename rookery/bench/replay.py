@@ -391,7 +391,7 @@ def beside(options: Options, ours: Record, peers: Peers) -> Record:
     best = max((one for one in rows[1:] if one["samples_per_s"]), key=lambda one: one["samples_per_s"], default=None)
     what = f"samples/s : {best['library']}'s, the best of the peers that answered" if best else "samples/s : the peers'"
     verdicts = [
-        Verdict.of(what, best and best["samples_ours_over_theirs"], at_least=1.0),
+        Verdict.of(what, best["samples_ours_over_theirs"] if best else None, at_least=1.0),
         Verdict.of("inserts/s as rollouts : cpprb's one by one", theirs["cpprb"]["inserts_ours_over_theirs"], at_least=5.0),
     ]
     versions = {name: answers[0]["version"] for name, answers in peers.answers.items() if answers}
