@@ -18,7 +18,7 @@ import tyro
 
 from rookery.bench import peers, process
 from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio, spread
+from rookery.bench.statistics import median, ratio, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 FEW, MANY, REJAX = "rookery, same settings", "rookery, many environments", "rejax"
@@ -71,7 +71,7 @@ def measure(options: Options) -> list[Record]:
     runs: list[Run] = []
     for seed in range(options.rounds):
         arms = [FEW, MANY, *(peer.name for peer in others)]
-        for arm in arms[seed % len(arms) :] + arms[: seed % len(arms)]:
+        for arm in rotated(arms, seed):
             run = _theirs(options, others[0], seed) if arm == REJAX else _ours(options, arm, seed)
             runs.append(run)
             said = run.get("failure") or f"{run['steps_per_s']:,.0f} steps/s ({run['wall_seconds']:.1f} s in all)"

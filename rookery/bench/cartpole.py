@@ -17,7 +17,7 @@ import tyro
 
 from rookery.bench import peers, process
 from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio, spread
+from rookery.bench.statistics import median, ratio, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 Runs = list[Run]
@@ -81,7 +81,7 @@ def measure(options: Options) -> list[Record]:
             partial(_ours, options, "target", ["--stop-return", f"{options.target:g}"], seed),
             *(partial(_theirs, options, peer, seed) for peer in others),
         ]
-        for turn in turns[seed % len(turns) :] + turns[: seed % len(turns)]:
+        for turn in rotated(turns, seed):
             for run in turn():
                 runs.append(run)
                 print(f"seed {seed}: {told(run)}", file=sys.stderr, flush=True)

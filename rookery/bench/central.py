@@ -17,7 +17,7 @@ from rookery.bench import process
 from rookery.bench.metrics import Rows, read_metrics
 from rookery.bench.pong import steady
 from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import mean, median, ratio, spread
+from rookery.bench.statistics import mean, median, ratio, rotated, spread
 
 Run = dict[str, Any]
 PHASES = ("env", "inference", "transfer", "learn", "wait")
@@ -65,8 +65,7 @@ def measure(options: Options) -> list[Record]:
     now, runs = conditions(), []  # type: dict[str, Any], list[Run]
     arms = [options.local, options.central, *options.more]
     for seed in range(options.repeats):
-        turn = seed % len(arms)
-        for system in arms[turn:] + arms[:turn]:
+        for system in rotated(arms, seed):
             runs.append(_run(options, system, seed))
             said = runs[-1].get("failure") or f"{runs[-1]['steps_per_s']:,.0f} steps/s"
             print(f"repeat {seed}: {system}: {said}", file=sys.stderr, flush=True)

@@ -22,7 +22,7 @@ import tyro
 from rookery.bench import peers, process
 from rookery.bench.cartpole import Run, Runs, our_run, peer_run, row_of, told
 from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio, spread
+from rookery.bench.statistics import median, ratio, rotated, spread
 
 OURS, PEER = "rookery", "stable-baselines3"
 SAME_RATIO = (
@@ -83,7 +83,7 @@ def measure(options: Options) -> list[Record]:
             partial(_ours, options, "dqn", "target", ["--stop-eval-return", f"{options.target:g}"], seed),
             *(partial(_theirs, options, peer, seed) for peer in others),
         ]
-        for turn in turns[seed % len(turns) :] + turns[: seed % len(turns)]:
+        for turn in rotated(turns, seed):
             runs.append(turn())
             print(f"seed {seed}: {told(runs[-1])}", file=sys.stderr, flush=True)
     return [summarise(options, now, runs)]

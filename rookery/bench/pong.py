@@ -18,7 +18,7 @@ import tyro
 from rookery.bench import peers, process
 from rookery.bench.metrics import Rows, read_metrics
 from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import mean, median, ratio, spread
+from rookery.bench.statistics import mean, median, ratio, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 Runs = list[Run]
@@ -81,7 +81,7 @@ def measure(options: Options) -> list[Record]:
     runs: Runs = []
     for seed in range(options.repeats):
         turns = [partial(_ours, options, seed), *(partial(_theirs, options, peer, seed) for peer in others)]
-        for turn in turns[seed % len(turns) :] + turns[: seed % len(turns)]:
+        for turn in rotated(turns, seed):
             runs.append(turn())
             said = runs[-1].get("failure") or f"{runs[-1]['steps_per_s']:,.0f} steps/s"
             print(f"repeat {seed}: {runs[-1]['arm']}: {said}", file=sys.stderr, flush=True)

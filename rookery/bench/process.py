@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 MARK = "ROOKERY_BENCH"  # in the environment of everything that a bench starts: finds what outlives it
 _running: set[subprocess.Popen] = set()
+DIRECTORIES = re.compile(r"(?<![\w.~])~?(?:/[^\s/\"':,]+)*/(?=[^\s/\"':,])")  # of a path; its last part stays
 
 
 class Finished(NamedTuple):
@@ -89,7 +91,7 @@ def last_json(output: str) -> dict[str, Any] | None:
 def tail(output: str, lines: int = 3) -> str:
     """The last lines that say anything, without the directories of this machine."""
     words = [line.strip() for line in output.splitlines() if line.strip()][-lines:]
-    return " / ".join(words).replace(str(Path.home()), "~")[-400:] or "(it said nothing)"
+    return DIRECTORIES.sub("", " / ".join(words))[-400:] or "(it said nothing)"
 
 
 def _content(file: IO[str]) -> str:

@@ -25,7 +25,7 @@ import tyro
 
 from rookery.bench.peers import chosen
 from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median
+from rookery.bench.statistics import median, ratio
 from rookery.data import limiter, memory
 from rookery.data.arrays import aligned_zeros
 from rookery.data.chunks import INCARNATIONS, Store
@@ -384,9 +384,9 @@ def beside(options: Options, ours: Record, peers: Peers) -> Record:
         rows.append({"library": name} | {key: median([one[key] for one in rounds]) for key in ANSWER.values()})
         runs += [{"round": number, "library": name} | one for number, one in enumerate(rounds)]
     for one in rows:
-        one["samples_ours_over_theirs"] = _over(row["samples_per_s"], one["samples_per_s"])
-        one["inserts_ours_over_theirs"] = _over(row["inserts_per_s"], one["inserts_per_s"])
-        one["bulk_inserts_ours_over_theirs"] = _over(row["inserts_per_s"], one["bulk_inserts_per_s"])
+        one["samples_ours_over_theirs"] = ratio(row["samples_per_s"], one["samples_per_s"])
+        one["inserts_ours_over_theirs"] = ratio(row["inserts_per_s"], one["inserts_per_s"])
+        one["bulk_inserts_ours_over_theirs"] = ratio(row["inserts_per_s"], one["bulk_inserts_per_s"])
     theirs = {one["library"]: one for one in rows[1:]}
     best = max((one for one in rows[1:] if one["samples_per_s"]), key=lambda one: one["samples_per_s"], default=None)
     what = f"samples/s : {best['library']}'s, the best of the peers that answered" if best else "samples/s : the peers'"
@@ -407,7 +407,3 @@ def beside(options: Options, ours: Record, peers: Peers) -> Record:
         runs=runs,
         failures=peers.failures,
     )
-
-
-def _over(ours: float, theirs: float | None) -> float | None:
-    return ours / theirs if theirs else None

@@ -17,7 +17,7 @@ import tyro
 
 from rookery.bench import process
 from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import interval, spread
+from rookery.bench.statistics import interval, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 KEPT = ("eval_return_mean", "return_mean", "env_steps", "updates", "env_steps_per_s", "policy_lag_mean")
@@ -72,8 +72,7 @@ def in_turns(arms: dict[str, list[str]], *, seeds: int, total_steps: int) -> lis
     """Every command with every seed; the order rotates."""
     runs: list[Run] = []
     for seed in range(seeds):
-        turns = list(arms.items())
-        for name, words in turns[seed % len(turns) :] + turns[: seed % len(turns)]:
+        for name, words in rotated(list(arms.items()), seed):
             command = [*words, "--total-steps", str(total_steps), "--eval-episodes", "50", "--seed", str(seed), "--json"]
             with tempfile.TemporaryDirectory() as place:
                 done = process.rookery(command, runs=Path(place), timeout=900)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # 97.5 % of t, by the number of values
 
@@ -25,6 +28,12 @@ def spread(values: Sequence[float | None]) -> tuple[float, float] | None:
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or not theirs else ours / theirs
+
+
+def rotated(arms: Sequence[T], number: int) -> list[T]:
+    """All of them, beginning with another one each time: whoever comes first in a round has no advantage over all rounds."""
+    first = number % len(arms)
+    return [*arms[first:], *arms[:first]]
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:

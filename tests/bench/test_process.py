@@ -131,3 +131,10 @@ def test_a_segment_that_nobody_maps_was_left_behind():
         assert process.unused({segment.name.lstrip("/")}) == {segment.name.lstrip("/")}
     finally:
         segment.unlink()
+
+
+def test_what_a_program_said_last_is_told_without_the_directories_of_the_machine():
+    said = 'Traceback:\n  File "/some/where/lib/peer/tree.py", line 2, in f\n    raise Missing("a/b, 3/4 of it")\n'
+    assert process.tail(said) == 'Traceback: / File "tree.py", line 2, in f / raise Missing("a/b, 3/4 of it")'
+    assert process.tail("cannot open /home/somebody/x.txt: no such file") == "cannot open x.txt: no such file"
+    assert process.tail("\n \n") == "(it said nothing)"
