@@ -11,6 +11,7 @@ from __future__ import annotations
 from rookery import envs, spaces
 from rookery.envs.jax_sources import is_jax_id
 from rookery.run import startup
+from rookery.run.assemble import processes_of
 from rookery.run.config import Config
 
 SMALL = 4_500_000  # multiply-adds of the largest product
@@ -37,7 +38,7 @@ def _vectors(cfg: Config) -> bool:
     if isinstance(cfg.env, str) and is_jax_id(cfg.env):
         return True
     try:
-        observation = envs.spec_of(cfg.env, **cfg.env_options).observation
+        observation = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options).observation
     except Exception:  # what is wrong with it is said where it is made for good
         return False
     return all(len(space.shape or ()) <= 1 for _, _, space in spaces.leaves(observation))
