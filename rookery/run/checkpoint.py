@@ -27,9 +27,9 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -131,14 +131,55 @@ def prune(checkpoints: Path, keep: int) -> list[Path]:
 # --------------------------------------------------------------------------------------------------------- save
 
 
+class Contents(NamedTuple):
+    """What a checkpoint consists of."""
+
+    node: Any
+    placed: list[Placed]
+    sealed: list[Sealed]
+    meta: dict[str, Any]
+
+    @classmethod
+    def of(cls, tree: Any, meta: dict[str, Any]) -> Contents:
+        node, placed, sealed = encode(tree)
+        pack(node, meta, [])  # a wrong meta is an error before anything is written
+        return cls(node, placed, sealed, meta)
+
+    def held(self, checkpoints: Path, limit: int) -> Contents | None:
+        """The same in memory of its own, so that what it was taken from may change; None if that is more than `limit` bytes.
+
+        Sealed chunks that a checkpoint there holds are not copied: they will be linked."""
+        known = _sealed_before(checkpoints) if self.sealed else {}
+        new = [one for one in self.sealed if one.name not in known]
+        if sum(item.array.nbytes for item in self.placed) + sum(one.nbytes for one in new) > limit:
+            return None
+        placed = [item._replace(array=item.array.copy()) for item in self.placed]
+        sealed = [Sealed(one.name, one.nbytes, _gone(one) if one.name in known else _kept(one)) for one in self.sealed]
+        return self._replace(placed=placed, sealed=sealed)
+
+
+def _kept(one: Sealed) -> Callable[[], np.ndarray[Any, Any]]:
+    data = one.read().copy()
+    return lambda: data
+
+
+def _gone(one: Sealed) -> Callable[[], np.ndarray[Any, Any]]:
+    def read() -> np.ndarray[Any, Any]:
+        raise FileNotFoundError(errno.ENOENT, f"{one.name} was removed from the checkpoint before while it was needed")
+
+    return read
+
+
 def save(directory: Path, tree: Any, *, meta: dict[str, Any]) -> Path:
     """Write `tree` and `meta` (plain JSON) at `directory` and return it. Raises StorageError when the disk fails.
 
     A checkpoint that is already there is replaced; at every moment one of the two is on disk and whole.
     """
+    return write(directory, Contents.of(tree, meta))
+
+
+def write(directory: Path, contents: Contents) -> Path:
     directory = Path(os.path.abspath(directory))
-    node, placed, sealed = encode(tree)
-    pack(node, meta, [])  # a wrong meta is an error before anything is written
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         _sweep(directory.parent)
@@ -146,9 +187,9 @@ def save(directory: Path, tree: Any, *, meta: dict[str, Any]) -> Path:
         temporary.mkdir()
         try:
             with _in_use(temporary) as handle:
-                files = _write_arrays(temporary, placed) + _write_sealed(temporary, sealed)
+                files = _write_arrays(temporary, contents.placed) + _write_sealed(temporary, contents.sealed)
                 with open(temporary / MANIFEST, "xb") as file:
-                    file.write(pack(node, meta, files))
+                    file.write(pack(contents.node, contents.meta, files))
                     _sync(file)
                 os.fsync(handle)
                 _publish(temporary, directory)
@@ -185,8 +226,8 @@ def _write_sealed(temporary: Path, sealed: list[Sealed]) -> list[FileEntry]:
     for one in sealed:
         if one.name in known and known[one.name][1].nbytes == one.nbytes:
             path, entry = known[one.name]
-            with contextlib.suppress(OSError):  # a file system without links, or one that went meanwhile: it is written
-                os.link(path, temporary / one.name, follow_symlinks=False)
+            with contextlib.suppress(FileNotFoundError):  # it went meanwhile: it is written
+                _link(path, temporary / one.name)
                 files.append(entry)
                 continue
         data = _raw(one.read())
@@ -195,6 +236,17 @@ def _write_sealed(temporary: Path, sealed: list[Sealed]) -> list[FileEntry]:
             _sync(file)
         files.append(FileEntry(one.name, one.nbytes, hashlib.sha256(data).hexdigest()))
     return files
+
+
+def _link(path: Path, new: Path) -> None:
+    try:
+        os.link(path, new, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without links; its digest is that of the manifest, or reading it says so
+        shutil.copyfile(path, new, follow_symlinks=False)
+        with open(new, "rb") as file:
+            os.fsync(file.fileno())
 
 
 def _sealed_before(checkpoints: Path) -> dict[str, tuple[Path, FileEntry]]:

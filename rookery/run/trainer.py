@@ -13,6 +13,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from rookery.types import EnvPool, PyTree
 
 _logger = logging.getLogger(__name__)
 LOG_SECONDS = 1.0  # between rows of metrics.jsonl
+HELD_BYTES = 256 << 20  # of a checkpoint that is written while training goes on: one that needs more stops it meanwhile
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Trainer:
         self.meter = Meter(cfg.topology)
         self._written_result = False
         self.last_checkpoint: Path | None = None  # the last one written
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[Path] | None = None
         self._logged = self._saved_at = self._evaluated_at = 0.0
         self._done = (0, 0)  # steps and updates at the last row
 
@@ -106,6 +110,8 @@ class Trainer:
         """One step of the topology: at least one update, or a sign of life after half a second."""
         if self._driver is None:
             self._start()
+        if self._writing is not None and self._writing.done():
+            self._settle()
         progress = next(self._driver)
         self.progress = progress
         now = self.seconds
@@ -166,7 +172,7 @@ class Trainer:
             self.seconds_to_target = round(self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
         if progress.snapshot is not None and updates - self._saved_at >= period and self.stopped_because is None:
-            self.save()
+            self._save(behind=True)
 
     def evaluate(self) -> Any:
         """Plays whole greedy episodes with the newest parameters, on environments of their own."""
@@ -183,22 +189,42 @@ class Trainer:
             self.advance()
         while self.progress.snapshot is None:
             self.advance()
+        return self._save()
+
+    def _save(self, *, behind: bool = False) -> Path:
+        """behind: it is written while training goes on, if there is memory for a copy of what is new in it."""
+        self._settle()
         while True:
             with contextlib.suppress(Gone):  # with a shard, before it was written: the next snapshot is without that
-                return self._save(self.progress.snapshot())
+                return self._write(self.progress.snapshot(), behind=behind)
 
-    def _save(self, snapshot: PyTree) -> Path:
+    def _write(self, snapshot: PyTree, *, behind: bool) -> Path:
         tree = {"topology": snapshot, "trainer": {"returns": self.returns.snapshot(), "seconds": self.seconds}}
         self._catch_up(snapshot)
         run, updates = self._open_run(), self.progress.updates
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
         meta["seconds"] = tree["trainer"]["seconds"]
         meta["demonstrations"] = self.shown.digest if self.shown else None
-        self.last_checkpoint = checkpoint.path_of(run.checkpoints, updates)
-        checkpoint.save(self.last_checkpoint, tree, meta=meta)
-        checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
+        path, contents = checkpoint.path_of(run.checkpoints, updates), checkpoint.Contents.of(tree, meta)
+        held = contents.held(run.checkpoints, HELD_BYTES) if behind else None
+
+        def write() -> Path:
+            written = checkpoint.write(path, held or contents)
+            checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
+            return written
+
+        if held is None:
+            self.last_checkpoint = write()
+        else:
+            self._writing = self._writer.submit(write)
         self._saved_at = updates
-        return self.last_checkpoint
+        return path
+
+    def _settle(self) -> None:
+        """Waits for the checkpoint that is being written; raises what went wrong with it."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            self.last_checkpoint = writing.result()
 
     def _catch_up(self, snapshot: PyTree) -> None:
         """A topology that drains before it saves trains on while it does: the snapshot is ahead of the last progress."""
@@ -210,6 +236,7 @@ class Trainer:
 
     def restore(self, path: str | Path) -> None:
         """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
+        self._settle()
         self._stop_driver()
         run = Run.open(path, self.config.run.runs)
         directory = run.checkpoint or newest_checkpoint(run)
@@ -368,6 +395,7 @@ class Trainer:
 
     def last_good(self, *, go_on: bool = False) -> str:
         """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""
+        wait([self._writing] if self._writing else [])
         path = checkpoint.newest(self.run.checkpoints)[0]
         command = f" Go on with: rookery resume {run_argument(self.run.name, self.run.path)}" if go_on else ""
         return f"Last good checkpoint: {path}.{command}" if path else "There was no checkpoint yet."
@@ -393,6 +421,9 @@ class Trainer:
             self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
+        self._writer.shutdown()
+        if self._writing is not None and (error := self._writing.exception()) is not None:
+            _logger.error("%s", error)
         if self._board is not None:
             self._board.close()
         if self._run is not None:

@@ -138,11 +138,14 @@ class _Pipeline:
             self.crew.publish(update, self.meters)
 
     def snapshot(self) -> PyTree:
-        """Drains: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
+        """Drains: what was asked for is collected and learned from, so that no step is lost and none is counted twice.
+
+        The learner goes on meanwhile, as far as there are batches; a replay has them always, so that it stops with the last
+        rollout."""
         fleet = self.crew.collectors
         while fleet.busy or self.learning or self.queue.num_full:
             fleet.tend()
-            if self.queue.num_full:  # a replay would always give another batch
+            if fleet.busy or self.queue.num_full:
                 self.feed_learner()
             if not fleet.busy and not self.learning:  # full batches that wait for one whose collector is gone
                 self.ask_collectors()

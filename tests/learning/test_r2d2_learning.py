@@ -27,14 +27,14 @@ def play(system, directory, options):
 
 def test_r2d2_recalls_the_cue(tmp_path):
     metrics = play("r2d2", tmp_path, R2D2)
-    assert metrics["eval_return_mean"] >= 0.95, metrics
+    assert metrics["seconds_to_target"] is not None, metrics  # what is in flight is learned from after it
 
 
 def test_r2d2_learns_to_catch(tmp_path):
     network = {"hidden": (32,), "core": "lstm", "core_size": 32}
     changes = {"env": "catch", "burn_in": 0, "network": network, "stop_eval_return": 0.9, "total_steps": 30_000}
     metrics = play("r2d2", tmp_path, R2D2 | changes | {"replay": R2D2["replay"] | {"samples_per_insert": 8.0}})
-    assert metrics["seconds_to_target"] is not None, metrics  # what is in flight is learned from after it
+    assert metrics["seconds_to_target"] is not None, metrics
 
 
 def test_dqn_does_not(tmp_path):

@@ -35,8 +35,7 @@ def play(directory, case, **changes):
 @pytest.mark.parametrize("case", CASES)
 def test_learns_to_catch(case, tmp_path):
     metrics = play(tmp_path, case)
-    assert metrics["eval_return_mean"] >= 0.9, metrics
-    assert metrics["env_steps"] < OPTIONS["total_steps"]
+    assert metrics["seconds_to_target"] is not None, metrics  # what is in flight is learned from after it
 
 
 def test_does_not_learn_when_the_loss_is_turned_around(tmp_path, monkeypatch):
