@@ -133,7 +133,8 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("apex-dqn",), "CartPole-v1", {
         "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
-        "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 16.0}, "total_steps": 300_000,
+        "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 32.0}, "total_steps": 300_000,
+        "gradient_steps": 4,  # one of these batches takes no longer than it takes to hand it over
     }),
     # what is learned counts in updates: short sequences in small batches make one for every five steps
     Preset(("r2d2", "seed-r2d2"), "CartPole-v1", {

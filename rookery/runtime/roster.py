@@ -164,8 +164,8 @@ class Roster:
         if times > terms.losses:
             raise Exhausted(f"worker {life.place} was lost {times} times within {terms.window:g} s. The last time: {why}")
         self._vacate(place)
-        if not leaving:
-            place.state, place.since = "waiting", now + min(terms.back_off * 2 ** (times - 1), terms.back_off_most)
+        place.since = now + min(terms.back_off * 2 ** (times - 1), terms.back_off_most)
+        place.state = "absent" if leaving else "waiting"
         return True
 
     # ---------------------------------------------------------------------------------------------- how it stands
