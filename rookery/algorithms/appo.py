@@ -52,7 +52,7 @@ class APPO:
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
-        model = actor_critic.build(spec, self.network, torso=torso)
+        model = actor_critic.build(spec, self.network, torso=torso, remembers=("behaviour_logp", "value"))
         optimizer = optimizers.adam(self.learning_rate, num_steps=num_updates if self.anneal else None, epsilon=1e-6)
         with_target = self.variant == "target-policy"
 

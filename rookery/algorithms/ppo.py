@@ -56,7 +56,7 @@ class PPO:
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         model = actor_critic.build(
-            spec, self.network, torso=torso, squash=self.squash,
+            spec, self.network, torso=torso, squash=self.squash, remembers=("behaviour_logp",),
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
         )  # fmt: skip
         steps = num_updates * self.epochs * self.minibatches if num_updates and self.anneal else None

@@ -48,7 +48,7 @@ class VTrace:
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
-        model = actor_critic.build(spec, self.network, torso=torso, previous=self.previous)
+        model = actor_critic.build(spec, self.network, torso=torso, previous=self.previous, remembers=("behaviour_logp",))
         optimizer = optimizers.rmsprop(
             self.learning_rate, num_steps=num_updates if self.anneal else None, decay=0.99, epsilon=self.rmsprop_epsilon
         )

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rookery.networks import products
 from rookery.networks.config import NetworkConfig
 from rookery.networks.convolution import convolution, image_convolution, max_pool
 from rookery.types import Array, PyTree
@@ -155,7 +156,7 @@ def _layout(shape: tuple[int, ...]) -> tuple[Any, int]:
 
 def dense(size: int, *, gain: float = math.sqrt(2.0), name: str | None = None) -> nn.Dense:
     """A layer whose kernel is declared with its gain, for `network.orthogonal` to give it a direction; zero bias."""
-    return nn.Dense(size, kernel_init=nn.initializers.constant(gain), name=name)
+    return nn.Dense(size, kernel_init=nn.initializers.constant(gain), name=name, dot_general=products.dot_general)
 
 
 class Encoder(nn.Module):

@@ -25,8 +25,12 @@ def prepare() -> None:
 
 
 def use_one_thread() -> None:
-    """XLA's threads, before its first computation; where somebody has said how many, that holds."""
+    """Every thread of ours computes what it asks for itself: XLA gets one thread (where somebody has said how many, that
+    holds) and hands nothing over to it, where a decision would wait for the update before it. Before the first computation."""
+    import jax
+
     os.environ.setdefault("NPROC", "1")
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def cache_directory() -> Path:

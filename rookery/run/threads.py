@@ -3,7 +3,7 @@
 For small products, handing a piece to another thread costs more than the piece. Measured on two cores: Anakin with
 minibatches of 256 through layers of 64 makes 57,000 steps/s with two threads and 72,000 with one, PPO on Sync with 512 rows
 gains a sixth; at 64 rows through layers of 256 both are alike, and 4,096 rows through layers of 64 want two. Where collectors
-and a learner overlap, two are never worse.
+and a learner overlap, each computes in its own thread: IMPALA on CartPole makes 122,000 steps/s so, 90,000 otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def limit(cfg: Config) -> None:
 
 def one_is_enough(cfg: Config) -> bool:
     network = getattr(cfg.algorithm, "network", None)
-    if cfg.topology.overlaps or network is None or not hasattr(cfg.algorithm, "rollout_length") or cfg.torso is not None:
+    if network is None or not hasattr(cfg.algorithm, "rollout_length") or cfg.torso is not None:
+        return False
+    if cfg.run.devices > 1 or cfg.run.learner_processes:  # those who share an update wait for each other
         return False
     rows = getattr(cfg.algorithm, "batch_size", None)
     rows = rows or cfg.topology.steps_per_update(cfg.algorithm) / getattr(cfg.algorithm, "minibatches", 1)

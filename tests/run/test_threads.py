@@ -1,10 +1,11 @@
-"""XLA's threads: one where products are small and nobody else computes, else all; what somebody has set stays."""
+"""XLA's threads: one where products are small, else all; what somebody has set stays."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
+import jax
 import pytest
 
 from rookery.run import config, startup, threads
@@ -15,7 +16,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
     "one program": ("anakin-ppo", "jax:CartPole-v1", {"num_envs": 8, "rollout_length": 128, "minibatches": 4}, True),
     "many rows": ("anakin-ppo", "jax:CartPole-v1", MANY, False),
     "wide layers": ("dqn", "CartPole-v1", {"network": {"hidden": (256, 256)}, "batch_size": 128}, False),
-    "a learner beside collectors": ("impala", "CartPole-v1", {}, False),
+    "a learner beside collectors": ("impala", "CartPole-v1", {}, True),
+    "two devices": ("impala", "CartPole-v1", {"devices": 2}, False),
+    "learners of their own": ("impala", "CartPole-v1", {"learners": 2}, False),
     "a population": ("es", "CartPole-v1", {}, False),
     "images": ("ppo", "catch", {"num_envs": 2, "rollout_length": 2, "network": {"encoder": "nature"}}, False),
     "an environment that cannot be made": ("ppo", "NoSuchEnv-v0", {}, False),
@@ -23,15 +26,17 @@ CASES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_thread_is_for_small_products_of_a_lone_loop(name: str) -> None:
+def test_one_thread_is_for_small_products(name: str) -> None:
     system, env, options, expected = CASES[name]
     assert threads.one_is_enough(config.resolve(system, env=env, **options)) == expected
 
 
 def test_what_was_set_stays_and_the_config_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = config.resolve("ppo", env="CartPole-v1")
+    cfg, asked = config.resolve("ppo", env="CartPole-v1"), list[tuple[str, object]]()
     monkeypatch.setenv("NPROC", "3")
+    monkeypatch.setattr(jax.config, "update", lambda name, value: asked.append((name, value)))
     threads.limit(cfg)
+    assert asked == [("jax_cpu_enable_async_dispatch", False)]
     assert os.environ["NPROC"] == "3" and startup.machine()["cores"] == 3
     monkeypatch.delenv("NPROC")
     threads.limit(cfg)
