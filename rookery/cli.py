@@ -179,10 +179,13 @@ def parse_system(command: str, args: list[str], env_default: str | None = None) 
     env = peek(args, "--env") or env_default
     if env is None and not {"-h", "--help"} & set(args):
         fail(f"which environment? rookery {command} {args[0]} --env ID (rookery list envs shows some)")
+    topology = peek(args, "--topology")
+    other = systems.topology_named(topology)() if topology is not None else None
     from rookery.run import config, options, startup
 
     startup.prepare()
-    return options.parse(f"rookery {command} {args[0]}", args[1:], config.resolve(args[0], env=env or "CartPole-v1"))
+    base = config.resolve(args[0], env=env or "CartPole-v1", topology=other)
+    return options.parse(f"rookery {command} {args[0]}", args[1:], base)
 
 
 def peek(args: Sequence[str], flag: str) -> str | None:

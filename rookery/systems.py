@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +39,7 @@ class Preset:
 
 
 class UnknownSystem(ValueError):
-    """There is no system of that name."""
+    """There is no system, or no topology, of that name."""
 
 
 SYSTEMS: dict[str, System] = {
@@ -267,6 +268,21 @@ MATRIX: dict[str, tuple[str, ...]] = {
 }
 RUNTIMES = ("local", "ray")
 TOPOLOGIES = {entry.topology.split(":")[1]: entry.topology for entry in SYSTEMS.values()}
+
+
+def flag_of(class_name: str) -> str:
+    """ActorLearner -> actor-learner: as `--topology` takes it."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", class_name).lower()
+
+
+def topology_named(name: str) -> type:
+    """The topology of that name on the command line; an error that suggests the nearest otherwise."""
+    known = {flag_of(class_name): class_name for class_name in TOPOLOGIES}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UnknownSystem(f"there is no topology {name!r}.{hint} Topologies: {', '.join(known)}.")
+    return load_topology(known[name])
 
 
 def load_topology(class_name: str) -> type:

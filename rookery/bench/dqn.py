@@ -4,7 +4,8 @@
     rookery bench dqn --part idle      # Ape-X: the share of its time that the learner has no batch
 
 The ratio is that of the peer's driver: 128 gradient steps on batches of 64 for 256 environment steps, a network of two
-layers of 256. Rookery steps 16 environments 16 times for that, and takes the 128 batches out of the table at once.
+layers of 256. Rookery steps 16 environments 16 times for that, and takes the 128 batches out of the table at once; on
+ActorLearner, so that the next steps are made while it learns.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from rookery.bench.statistics import median, ratio, rotated, spread
 
 OURS, PEER = "rookery", "stable-baselines3"
 SAME_RATIO = (
-    "--num-envs 16 --rollout-length 16 --batch-size 64 --gradient-steps 128 --replay.samples-per-insert 32 "
+    "--topology actor-learner --groups 1 --num-envs 16 --rollout-length 16 --batch-size 64 "
+    "--gradient-steps 128 --replay.samples-per-insert 32 "
     "--replay.min-size 1000 --network.hidden 256 256 --learning-rate 2.3e-3 --target-period 128 --epsilon-steps 8000 "
     "--no-double"
 )
+STEPS = 150_000
 STEPS_BAR, SECONDS_BAR, IDLE_BAR = 5.0, 60.0, 0.05
 NOTES = [
     "Both take turns, seed by seed, and the order rotates; figures are medians over the seeds, with ranges.",
@@ -41,7 +44,7 @@ NOTES = [
 ]
 IDLE_NOTES = [
     "From the first update, when the table may be sampled, to the last: the time between the end of an update and the start of "
-    "the next, divided by all of it. Ten checkpoints are in it: nothing is learned while one is written.",
+    "the next, divided by all of it. Ten checkpoints are in it, which are written meanwhile.",
 ]
 
 
@@ -56,8 +59,8 @@ class Options:
     """Directory of the peers' drivers (sb3.py)."""
     sb3_python: str | None = None
     """Interpreter that has stable-baselines3."""
-    total_steps: int = 150_000
-    """Of the runs that measure steps/s or idle time."""
+    total_steps: int | None = None
+    """Of the runs that measure steps/s or idle time; by default 150,000 of DQN, and those of Ape-X's own preset."""
     target: float = 475.0
     """Of evaluated greedy episodes."""
     timeout_seconds: float = 600.0
@@ -77,9 +80,10 @@ def measure(options: Options) -> list[Record]:
         return [_idle(options, now)]
     others = peers.chosen(options.peers, [(PEER, options.sb3_python, ("sb3.py", "cartpole_dqn", "--threads", "1"))])
     runs: Runs = []
+    same = [*SAME_RATIO.split(), "--total-steps", str(options.total_steps or STEPS)]
     for seed in range(options.seeds):
         turns: list[Callable[[], Run]] = [
-            partial(_ours, options, "dqn", "rate", [*SAME_RATIO.split(), "--total-steps", str(options.total_steps)], seed),
+            partial(_ours, options, "dqn", "rate", same, seed),
             partial(_ours, options, "dqn", "target", ["--stop-eval-return", f"{options.target:g}"], seed),
             *(partial(_theirs, options, peer, seed) for peer in others),
         ]
@@ -115,10 +119,10 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
     return Record(
         bench="dqn",
         subject="CartPole-v1, DQN, one gradient step of 64 for 2 steps",
-        command=" ".join([f"rookery bench dqn --seeds {options.seeds} --total-steps {options.total_steps}",
+        command=" ".join([f"rookery bench dqn --seeds {options.seeds} --total-steps {options.total_steps or STEPS}",
                           *(f"--{flag} PATH" for flag, place in places.items() if place)]),
         conditions=now,
-        settings={"seeds": list(range(options.seeds)), "total_steps": options.total_steps, "target": options.target},
+        settings={"seeds": list(range(options.seeds)), "total_steps": options.total_steps or STEPS, "target": options.target},
         rows=list(rows.values()),
         verdicts=verdicts,
         notes=NOTES,
@@ -130,15 +134,16 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
 def _idle(options: Options, now: dict[str, Any]) -> Record:
     """Of the learner's time from its first update to its last, what it spent without a batch."""
     runs: Runs = []
+    steps = ["--total-steps", str(options.total_steps)] if options.total_steps else []
     for seed in range(options.seeds):
-        runs.append(_ours(options, "apex-dqn", "rate", ["--total-steps", str(options.total_steps)], seed))
+        runs.append(_ours(options, "apex-dqn", "rate", steps, seed))
         print(f"seed {seed}: {told(runs[-1])}, learner idle {runs[-1].get('learner_idle')}", file=sys.stderr, flush=True)
     shares = [run["learner_idle"] for run in runs if run.get("learner_idle") is not None]
     row = row_of(runs, OURS)
     return Record(
         bench="dqn",
         subject="CartPole-v1, Ape-X: the learner's idle time",
-        command=f"rookery bench dqn --part idle --seeds {options.seeds} --total-steps {options.total_steps}",
+        command=" ".join(["rookery bench dqn --part idle --seeds", str(options.seeds), *steps]),
         conditions=now,
         settings={"seeds": list(range(options.seeds)), "total_steps": options.total_steps},
         rows=[{"arm": OURS, "steps/s": row["steps/s"], "learner_idle": median(shares), "learner_idle_range": spread(shares)}],

@@ -127,7 +127,7 @@ class Config:
     def num_updates(self) -> int:
         """Planned, for schedules: resets are no steps, so a run may need a few more."""
         warm_up = self.algorithm.warm_up_steps if hasattr(self.algorithm, "warm_up_steps") else 0
-        return max(1, math.ceil((self.run.total_steps - warm_up) / self.steps_per_update))
+        return max(1, math.ceil((self.run.total_steps - warm_up) / (self.steps_per_update or 1)))  # 0 is refused later
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for config.json."""
@@ -278,11 +278,13 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
 
 def command(config: Config) -> str:
     """A shell command that repeats the run, with every option that differs from the system's defaults."""
-    base = None if config.custom else resolve(config.system, env=config.env)
-    if base is None or type(base.topology) is not type(config.topology):
-        theirs = " and ".join(config.custom) or "topology"
-        return f"# made in Python with {theirs} of its own: no command repeats it"
-    words = ["rookery", "train", config.system, "--env", config.env_name]
+    if config.custom:
+        return f"# made in Python with {' and '.join(config.custom)} of its own: no command repeats it"
+    words, topology = ["rookery", "train", config.system, "--env", config.env_name], type(config.topology)
+    other = systems.system(config.system).topology_class() is not topology
+    base = resolve(config.system, env=config.env, topology=topology() if other else None)
+    if other:
+        words += ["--topology", systems.flag_of(topology.__name__)]
     if config.env_options:
         words += ["--env-options", *(f"{key}={_text(value)}" for key, value in config.env_options.items())]
     for part in ("algorithm", "topology", "run"):

@@ -25,6 +25,9 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
+        ("topology", Annotated[str, tyro.conf.arg(
+            metavar="NAME", help="How the work is cut; `rookery list systems` shows what goes together.")],
+            systems.flag_of(_class_name(base.topology))),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint="")], ()),
         ("json", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
@@ -45,6 +48,8 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
         "Options", [(n, t, dataclasses.field(default=d)) for n, t, d in fields], frozen=True, kw_only=True
     )
     chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base))
+    if chosen.topology != systems.flag_of(_class_name(base.topology)):  # `train` has built `base` with the one it was given
+        raise ConfigError(f"--topology {chosen.topology}: a run keeps its own, which is {_class_name(base.topology)}")
     theirs: dict[str, dict[str, Any]] = {title: {} for title in groups}
     for name, (title, inner) in nested.items():
         theirs[title][name] = type(inner)(**_values(getattr(chosen, name)))

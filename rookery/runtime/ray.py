@@ -519,8 +519,9 @@ def _leave(own: Path | None) -> None:
     own: the directory of a Ray that we started, whose agents would outlive their head by a minute."""
     if own is not None:
         _end(own)
-        with contextlib.suppress(AttributeError):  # it makes the directory anew, to remove from it what was spilled
-            ray._private.worker._global_node.destroy_external_storage = lambda: None
+        node: Any = ray._private.worker._global_node
+        if node is not None:  # it would make the directory anew, to remove from it what was spilled
+            node.destroy_external_storage = lambda: None
     ending = threading.Thread(target=ray.shutdown, daemon=True)
     ending.start()
     ending.join(CLOSE_SECONDS)

@@ -16,6 +16,7 @@ REFUSED = {
     "environments that cannot be shared": (
         ["train", "ppo", "--env", "CartPole-v1", "--num-envs", "7", "--collectors", "2"], ["--num-envs 7", "--num-envs 6"]
     ),
+    "fewer environments than workers": (["train", "a3c", "--env", "identity", "--num-envs", "4"], ["16 workers", "--num-envs 16"]),
     "minibatches that do not divide": (
         ["train", "ppo", "--env", "CartPole-v1", "--minibatches", "7"], ["7 equal minibatches", "--minibatches 4"]
     ),
@@ -34,6 +35,10 @@ REFUSED = {
         ["train", "ppo", "--env", "identity", "--stop-eval-return", "1", "--eval-episodes", "0"], ["--eval-episodes"]
     ),
     "a run's name": (["train", "ppo", "--env", "identity", "--run", "a/b"], ["'a/b'", "--runs"]),
+    "a topology": (["train", "dqn", "--env", "identity", "--topology", "actor-leaner"], ["'actor-learner'", "gossip"]),
+    "a topology that does not go with it": (
+        ["train", "ppo", "--env", "identity", "--topology", "actor-learner"], ["PPO", "ActorLearner", "use Sync"]
+    ),
     "a list": (["list", "sytems"], ["'systems'"]),
     "an option of list": (["list", "envs", "--jsn"], ["'--jsn'", "'--json'"]),
     "eval of nothing": (["eval"], ["which run?"]),

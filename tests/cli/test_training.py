@@ -160,6 +160,18 @@ def test_resuming_an_older_checkpoint_drops_the_rows_after_it(rookery, copied):
     assert "to be dropped" not in (copied / "metrics.jsonl").read_text()
 
 
+def test_a_system_runs_on_another_topology_and_keeps_it(rookery):
+    words = ["train", "a2c", "--env", "identity", *SMALL, "--total-steps", "640"]
+    answer = rookery(*words, "--topology", "async-gradients", "--workers", "2", "--run", "other", "--json")
+    assert answer.status == 0, answer.err
+    saved = json.loads((rookery.directory / "runs/other/config.json").read_text())
+    assert saved["config"]["topology"]["class"] == "AsyncGradients"
+    assert "--topology async-gradients" in saved["command"]
+    assert rookery("resume", "other", "--total-steps", "4000", "--json").status == 0
+    refused = rookery("resume", "other", "--topology", "sync")
+    assert refused.status == 2 and "a run keeps its own, which is AsyncGradients" in refused.err
+
+
 GOALS = {
     "return": (["--stop-return", "0"], "return_mean reached 0"),
     "eval_return": (["--stop-eval-return", "0", "--eval-every", "1"], "eval_return_mean reached 0"),

@@ -12,7 +12,7 @@ from rookery.algorithms.vtrace import VTrace
 from rookery.run import config, options, startup
 from rookery.run.assemble import assemble
 from rookery.run.config import ConfigError, resolve
-from rookery.systems import SYSTEMS
+from rookery.systems import SYSTEMS, TOPOLOGIES, flag_of, topology_named
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.sync import Sync
 
@@ -66,8 +66,13 @@ def test_an_algorithm_of_rookery_brings_the_topology_of_its_system():
 def test_another_topology_keeps_what_fits_it():
     mixed = resolve("impala", env="identity", topology=Sync(), collectors=2, num_envs=4)
     assert mixed.topology == Sync(collectors=2, num_envs=4)
-    assert config.command(mixed).startswith("# made in Python with topology")
+    assert config.command(mixed) == "rookery train impala --env identity --topology sync --num-envs 4 --collectors 2"
     assert config.from_dict(mixed.to_dict()) == mixed
+
+
+def test_every_topology_has_a_name_to_type():
+    for class_name in TOPOLOGIES:
+        assert topology_named(flag_of(class_name)).__name__ == class_name
 
 
 class Custom(gymnasium.Env):

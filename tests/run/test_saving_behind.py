@@ -1,4 +1,4 @@
-"""Checkpoints of a running training are written while it goes on: whole, as things stood, one at a time, never silently lost."""
+"""Checkpoints of a training are written while it goes on: whole, as things stood, one at a time, never lost silently."""
 
 import threading
 from pathlib import Path
