@@ -10,6 +10,7 @@ ActorLearner, so that the next steps are made while it learns.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from collections.abc import Callable
@@ -37,8 +38,9 @@ STEPS_BAR, SECONDS_BAR, IDLE_BAR = 5.0, 60.0, 0.05
 NOTES = [
     "Both take turns, seed by seed, and the order rotates; figures are medians over the seeds, with ranges.",
     "rookery's steps/s: environment steps of a whole process divided by its time on the clock, seen from outside: "
-    "imports, compilation, checkpoints and the final evaluation included.",
-    "stable-baselines3's steps/s: over its first 50,000 steps, imports left out (1 thread).",
+    "imports, compilation, checkpoints and the final evaluation included; trained/s: from its first second with an update to "
+    "the end of training, checkpoints included. stable-baselines3's steps/s: over its first 50,000 steps, imports left out.",
+    "rookery's XLA has one thread, and its collector steps environments in another; stable-baselines3's torch has 1 thread.",
     "Time to the target: with the options that `dqn` has for CartPole-v1, from the start of the process to its exit; greedy "
     "episodes are evaluated 20 times in a run.",
 ]
@@ -97,8 +99,20 @@ def _ours(options: Options, system: str, kind: str, words: list[str], seed: int)
     command = ["train", system, "--env", "CartPole-v1", *words, "--seed", str(seed), "--json"]
     with tempfile.TemporaryDirectory() as place:
         done = process.rookery(command, runs=Path(place) / "runs", cache=Path(place) / "cache", timeout=options.timeout_seconds)
-    found = our_run(OURS, kind, seed, " ".join(["rookery", *command]), done)
-    return found | ({} if done.failure else {"learner_idle": done.answer.get("learner_idle")})
+        found = our_run(OURS, kind, seed, " ".join(["rookery", *command]), done)
+        if not done.failure:
+            found["learner_idle"] = done.answer.get("learner_idle")
+            found["trained_steps_per_s"] = _trained(Path(done.answer["run"]) / "metrics.jsonl")
+    return found
+
+
+def _trained(metrics: Path) -> float | None:
+    """Steps per second after the start: between the first and the last row with an update."""
+    if not metrics.exists():
+        return None
+    rows = [row for row in map(json.loads, metrics.read_text().splitlines()) if row["updates"]]
+    seconds = rows[-1]["seconds"] - rows[0]["seconds"] if rows else 0.0
+    return (rows[-1]["env_steps"] - rows[0]["env_steps"]) / seconds if seconds > 0 else None
 
 
 def _theirs(options: Options, peer: peers.Peer, seed: int) -> Run:
@@ -113,9 +127,13 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
     now = now | {"versions": now["versions"] | peers.versions([run["answer"] for run in runs if "answer" in run])}
     places = {"peers": options.peers, "sb3-python": options.sb3_python}
     verdicts = [Verdict.of(f"seconds to an evaluated {options.target:g}", rows[OURS]["s_to_target"], at_most=SECONDS_BAR)]
+    trained = [run["trained_steps_per_s"] for run in runs if run["kind"] == "rate" and run.get("trained_steps_per_s")]
+    rows[OURS] |= {"trained/s": median(trained), "trained/s_range": spread(trained)}
     if PEER in rows:
-        quotient = ratio(rows[OURS]["steps/s"], rows[PEER]["steps/s"])
-        verdicts.insert(0, Verdict.of(f"steps/s, {OURS} / {PEER}", quotient, at_least=STEPS_BAR))
+        quotient = lambda name: ratio(rows[OURS][name], rows[PEER]["steps/s"])
+        parts = {"steps/s after the start": "trained/s", "steps/s of the whole process": "steps/s"}
+        both = [Verdict.of(f"{what}, {OURS} / {PEER}", quotient(name), at_least=STEPS_BAR) for what, name in parts.items()]
+        verdicts = [*both, *verdicts]
     return Record(
         bench="dqn",
         subject="CartPole-v1, DQN, one gradient step of 64 for 2 steps",

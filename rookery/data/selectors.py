@@ -66,7 +66,10 @@ class Uniform:
         # not random.integers, which takes three times as long for 256; the bias of 53 bits is below any count of items
         places = random.random(count)
         places *= self._size
-        return self._dense.take(places.astype(np.int64)), np.full(count, 1.0 / self._size)
+        slots = places.astype(np.int64)
+        if self._size < len(self._dense):  # else every slot is in use, and any will do
+            slots = self._dense.take(slots)
+        return slots, np.full(count, 1.0 / self._size)
 
     def snapshot(self) -> PyTree:
         return {"dense": self._dense[: self._size].copy()}

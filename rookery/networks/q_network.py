@@ -22,6 +22,7 @@ from rookery.networks import encoders
 from rookery.networks.config import NetworkConfig
 from rookery.networks.cores import Core, initial_memory
 from rookery.networks.network import ILLEGAL, Torso, as_pair, check_features, orthogonal
+from rookery.networks.products import dot_general
 from rookery.ops import spread
 from rookery.types import Array, PyTree, Spec
 
@@ -141,12 +142,12 @@ def _with_noise(layer: PyTree, scale: float) -> PyTree:
 def _apply(layers: list[PyTree], x: Array, noise: Noise | None, salt: int) -> Array:
     for index, layer in enumerate(layers):
         x = jax.nn.relu(x) if index else x
-        y = x @ layer["kernel"] + layer["bias"][None]
+        y = dot_general(x, layer["kernel"]) + layer["bias"][None]
         if noise is not None and "noise_kernel" in layer:
             size = layer["kernel"].shape[0]
             both = jax.random.normal(jax.random.fold_in(noise.key, salt + index), (x.shape[0], sum(layer["kernel"].shape)))
             both = jnp.sign(both) * jnp.sqrt(jnp.abs(both))
             noise_in, noise_out = both[:, :size], both[:, size:]
-            y = y + noise.strength * noise_out * ((x * noise_in) @ layer["noise_kernel"] + layer["noise_bias"][None])
+            y = y + noise.strength * noise_out * (dot_general(x * noise_in, layer["noise_kernel"]) + layer["noise_bias"][None])
         x = y
     return x

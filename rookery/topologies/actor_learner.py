@@ -138,14 +138,11 @@ class _Pipeline:
             self.crew.publish(update, self.meters)
 
     def snapshot(self) -> PyTree:
-        """Drains: what was asked for is collected and learned from, so that no step is lost and none is counted twice.
-
-        The learner goes on meanwhile, as far as there are batches; a replay has them always, so that it stops with the last
-        rollout."""
+        """Drains: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
         fleet = self.crew.collectors
         while fleet.busy or self.learning or self.queue.num_full:
             fleet.tend()
-            if fleet.busy or self.queue.num_full:
+            if fleet.busy or self.queue.num_full:  # a replay always has a batch: with the last rollout it ends
                 self.feed_learner()
             if not fleet.busy and not self.learning:  # full batches that wait for one whose collector is gone
                 self.ask_collectors()

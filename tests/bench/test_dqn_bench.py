@@ -36,14 +36,19 @@ def test_rookery_and_the_peer_take_turns_and_the_quotient_is_judged(drivers: Pat
     def fake(command: list[str], *, runs: Path, cache: Path, timeout: float) -> process.Finished:
         commands.append(command)
         reached = 30.0 if "--stop-eval-return" in command else None
-        return process.Finished(50.0, dict(env_steps=150_000, seconds=49.0, seconds_to_target=reached, run="x"), None)
+        rows = [(1.0, 0, 0), (9.0, 100, 9), (10.0, 1_000, 10), (49.0, 140_100, 99)]
+        runs.mkdir()
+        lines = [json.dumps(dict(zip(("seconds", "env_steps", "updates"), row))) + "\n" for row in rows]
+        (runs / "metrics.jsonl").write_text("".join(lines))
+        return process.Finished(50.0, dict(env_steps=150_000, seconds=49.0, seconds_to_target=reached, run=str(runs)), None)
 
     monkeypatch.setattr(process, "rookery", fake)
     (found,) = dqn.measure(dqn.parse(["--seeds", "2", "--peers", str(drivers), "--sb3-python", sys.executable]))
     ours, theirs = found.rows
     assert (ours["steps/s"], theirs["steps/s"], ours["s_to_target"]) == (3000.0, 500.0, 50.0)
+    assert ours["trained/s"] == 3500.0, "from the first row with an update"
     assert ours["reached"] == "2/2" and theirs["reached"] == "0/2"
-    assert [(v.value, v.bar, v.met) for v in found.verdicts] == [(6.0, 5.0, True), (50.0, 60.0, True)]
+    assert [(v.value, v.bar, v.met) for v in found.verdicts] == [(7.0, 5.0, True), (6.0, 5.0, True), (50.0, 60.0, True)]
     assert [run["arm"] for run in found.runs if run["seed"] == 1][1] == "stable-baselines3", "the order rotates"
     assert len(commands) == 4 and str(drivers) not in json.dumps(found.to_dict()) and not found.failures
 

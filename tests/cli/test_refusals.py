@@ -16,7 +16,9 @@ REFUSED = {
     "environments that cannot be shared": (
         ["train", "ppo", "--env", "CartPole-v1", "--num-envs", "7", "--collectors", "2"], ["--num-envs 7", "--num-envs 6"]
     ),
-    "fewer environments than workers": (["train", "a3c", "--env", "identity", "--num-envs", "4"], ["16 workers", "--num-envs 16"]),
+    "fewer environments than workers": (
+        ["train", "a3c", "--env", "identity", "--num-envs", "4"], ["16 workers", "--num-envs 16"]
+    ),
     "minibatches that do not divide": (
         ["train", "ppo", "--env", "CartPole-v1", "--minibatches", "7"], ["7 equal minibatches", "--minibatches 4"]
     ),

@@ -58,7 +58,8 @@ def test_collectors_that_are_killed_or_stopped_are_replaced_and_the_ledger_is_cl
     runtime = runtime_of(collector=2)
     ledger = record(runtime, pause=0.005)
     driver = drive(topology, runtime)
-    until(driver, lambda p: p.workers["collectors"] == 2 and p.updates > 5)
+    heard = lambda: {row.stream // INCARNATIONS for row in ledger.rows}
+    until(driver, lambda p: p.workers["collectors"] == 2 and {0, 2} <= heard())  # something was learned of each
     killed, stopped = (pid_of(runtime, f"collector-{place}") for place in (0, 1))
     os.kill(killed, signal.SIGKILL)
     at = time.monotonic()

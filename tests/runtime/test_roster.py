@@ -55,6 +55,16 @@ def test_each_loss_within_the_window_doubles_the_wait_and_one_too_many_ends_the_
     assert error.value.exit_code == 7
 
 
+def test_one_that_is_lost_while_it_leaves_is_not_replaced_before_its_wait_is_over() -> None:
+    roster = Roster(Terms(least=1, most=2, back_off=0.1))
+    started(roster)
+    for place in (0, 1):
+        roster.asked(Life(place, 0), 0.0)
+    assert roster.plan(1.0, room=1) == [], "it ends what it is at, and leaves"
+    assert roster.lost(Life(1, 0), 1.0, "killed")
+    assert roster.plan(1.05) == [] and roster.plan(1.1) == [Start(Life(1, 1))], "there is room again"
+
+
 def test_losses_that_are_long_ago_are_forgiven() -> None:
     roster = Roster(Terms(losses=1, window=60.0))
     for number in range(20):
