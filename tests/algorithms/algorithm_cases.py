@@ -39,7 +39,8 @@ def adapted(name, **changes):
 
 
 def model_of(spec=SPEC, network=NETWORK, **options):
-    return actor_critic.build(spec, network, **options)
+    """One that remembers of its decisions all that there is."""
+    return actor_critic.build(spec, network, remembers=("behaviour_logp", "value"), **options)
 
 
 def random_params(agent_or_model, seed=0, scale=0.5):

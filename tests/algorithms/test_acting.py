@@ -116,6 +116,18 @@ FRESH = {
 }
 
 
+REMEMBERED = {"ppo": (PPO(), {"behaviour_logp"}), "appo": (APPO(), {"behaviour_logp", "value"}), "a2c": (A2C(), set())}
+
+
+@pytest.mark.parametrize("algorithm, names", REMEMBERED.values(), ids=REMEMBERED)
+def test_only_what_learning_needs_is_remembered(algorithm, names):
+    """What nobody asks for is not computed: a critic apart costs as much as the actor."""
+    agent = algorithm.build(Spec(VECTOR, Discrete(3)))
+    params = jax.eval_shape(agent.init, ops.random.key(0)).params
+    arguments = np.zeros((2, 3), np.float32), (), ops.random.key(0), np.ones(2, np.float32)
+    assert set(jax.eval_shape(agent.act, params, *arguments).extras) == names
+
+
 def collect_from(env, agent):
     options = {"delay": 2} if env == "cue-recall" else {"length": 4}
     return Collector(agent, lambda: envs.make(env, 6, **options), seed=0)
@@ -128,8 +140,8 @@ def test_acting_and_learning_see_the_same_policy(name):
     env, kind, options, core = FRESH[name]
     network = NetworkConfig(hidden=(8,), core=core, core_size=6)
     spec = envs.spec_of(env)
-    agent = kind(rollout_length=7, network=network, **options).build(spec)
     model = model_of(spec, network, **options)
+    agent = kind(rollout_length=7, network=network, **options).build(spec)._replace(act=model.act)
     params, rng = random_params(model), np.random.default_rng(0)
     evaluate, observe = jax.jit(model.evaluate), jax.jit(model.observe_batch)
     collector = collect_from(env, agent)

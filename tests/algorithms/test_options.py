@@ -115,10 +115,10 @@ def test_observations_are_normalised_by_what_was_seen_before_this_batch(name, rn
     np.testing.assert_allclose(moments.mean, seen.mean(0), rtol=1e-4)
     np.testing.assert_allclose(ops.moments.std(moments), seen.std(0), rtol=1e-4)
     normalised = (rollouts[1].observation - seen.mean(0)) / seen.std(0)
-    act, observation = jax.jit(agent.act), rollouts[1].observation[0]
+    act, observation = jax.jit(model_of(normalise_observations=True).act), rollouts[1].observation[0]
     arguments = (), ops.random.key(1), np.ones(len(observation), np.float32)
     told = act(state.params, observation, *arguments).extras["value"]
-    by_hand = jax.jit(plain.act)(bare.params, normalised[0], *arguments).extras["value"]
+    by_hand = jax.jit(model_of().act)(bare.params, normalised[0], *arguments).extras["value"]
     np.testing.assert_allclose(told, by_hand, rtol=1e-3, atol=1e-3, err_msg="acting normalises by what is in params")
     state = step(state, batch_of(rollouts[1]), ops.random.key(0)).state
     bare = plain_step(bare, batch_of(rollouts[1]._replace(observation=normalised.astype(np.float32))), ops.random.key(0)).state

@@ -20,6 +20,7 @@ from algorithm_cases import (
     assert_trees_close,
     batch_of,
     gradient_of,
+    model_of,
     random_rollout,
     random_state,
     with_plain_steps,
@@ -117,7 +118,7 @@ def learned_value(name, *, last_discount):
         observation=np.ones_like(rollout.observation), reward=valid.copy(), discount=discount, valid=valid
     )
     state = state_of(name)
-    act = jax.jit(agent_of(name).act)
+    act = jax.jit(model_of().act)
     observation, explore = np.ones((1, 3), np.float32), np.ones(1, np.float32)
     for update in range(400):
         if update % 20 == 0:  # what was known when the data was made must not be too old

@@ -99,19 +99,19 @@ def test_a_trainer_is_stepped_saved_and_restored_and_counts_on(tmp_path):
 
 
 def test_a_checkpoint_whose_chunks_went_with_their_shard_is_made_anew_from_another_snapshot(tmp_path, monkeypatch):
-    save, given = checkpoint.save, []
+    write, given = checkpoint.write, []
 
-    def lossy(directory, tree, *, meta):
-        given.append(tree)
+    def lossy(directory, contents):
+        given.append(contents)
         if len(given) == 1:
             raise Gone("chunk of a replay's shard: shard-1 is gone")
-        return save(directory, tree, meta=meta)
+        return write(directory, contents)
 
-    monkeypatch.setattr(checkpoint, "save", lossy)
+    monkeypatch.setattr(checkpoint, "write", lossy)
     with rookery.Trainer("a2c", env="identity", runs=str(tmp_path), total_steps=10_000, **SMALL) as trainer:
         next(iter(trainer))
         path = trainer.save()
-    assert len(given) == 2 and given[0]["topology"] is not given[1]["topology"]
+    assert len(given) == 2 and given[0].placed[0].array is not given[1].placed[0].array
     checkpoint.verify(path)
 
 

@@ -29,20 +29,17 @@ def test_a_host_that_is_killed_is_replaced_and_only_its_environments_begin_anew(
     ledger = record(runtime)
     make = lambda num_envs, groups: ScriptedPool(num_envs, groups)
     driver = topology.drive(Job(counting_agent(3), SPEC, make, runtime, seed=0))
-    progress = until(driver, lambda p: p.updates >= 10)
+    lives = lambda env: {row.stream % INCARNATIONS for row in ledger.rows if row.stream // INCARNATIONS == env}
+    progress = until(driver, lambda p: p.updates >= 10 and all(map(lives, range(8))))  # something was learned of each
     assert progress.workers["hosts"] == 2 and pid_of(runtime, "host-0") != os.getpid()
     os.kill(pid_of(runtime, "host-1"), signal.SIGKILL)
     progress = until(driver, lambda p: p.workers["hosts_lost"] == 1 and p.workers["hosts"] == 2)
-    again = progress.updates
-    progress = until(driver, lambda p: p.updates >= again + 20)
+    progress = until(driver, lambda p: all({0} < lives(env) for env in range(4, 8)))  # what was lost came back in new streams
     assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
     driver.close()  # type: ignore[attr-defined]
     ledger.check(in_order=False, waiting=[row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))])
-    streams = {row.stream for row in ledger.rows}
-    lives = {env: {s % INCARNATIONS for s in streams if s // INCARNATIONS == env} for env in range(8)}
-    assert all(lives[env] == {0} for env in range(4)), "the other host went on"
-    assert all({0} < lives[env] for env in range(4, 8)), "what was lost came back in new streams"
+    assert all(lives(env) == {0} for env in range(4)), "the other host went on"
     assert progress.env_failures == 1 and max(ledger.lags) <= topology.max_lag()
     assert progress.workers["rollouts_discarded"] >= 1
     assert set(progress.items) == {edge.name for edge in topology.graph(counting_agent(3), SPEC).edges}

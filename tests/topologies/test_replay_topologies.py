@@ -156,17 +156,18 @@ def test_actor_learner_with_a_replay_learns_reports_its_edges_and_goes_on_after_
     driver.close()
 
 
-def test_a_drain_takes_no_batch_out_of_a_replay() -> None:
-    """The table could be sampled for ever: a drain that fed the learner while it may would never end."""
+def test_a_drain_takes_no_batch_out_of_a_replay_when_nothing_is_on_its_way() -> None:
+    """The table could be sampled for ever: a drain that fed the learner while it may would never end. Until the last rollout
+    has come, it does, so that the learner need not wait."""
     driver = drive(ActorLearner(num_envs=4, collectors=1, groups=1, prefetch=1), APEX)
     progress = last(driver, 3)
     pipeline = progress.snapshot.__self__  # type: ignore[union-attr]
-    table, taken = pipeline.queue, []
-    take = table.take
-    table.take = lambda: taken.append(take()) or taken[-1]
+    table, busy = pipeline.queue, []
+    take, fleet = table.take, pipeline.crew.collectors
+    table.take = lambda: busy.append(bool(fleet.busy)) or take()
     assert table.table.limiter.can_sample(APEX.batch_size) and table.num_full == 0
     progress.snapshot()
-    assert not taken and not pipeline.learning
+    assert all(busy) and not pipeline.learning and not fleet.busy
     driver.close()
 
 
