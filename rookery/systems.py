@@ -135,7 +135,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("apex-dqn",), "CartPole-v1", {
         "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
         "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 32.0}, "total_steps": 300_000,
-        "gradient_steps": 4,  # one of these batches takes no longer than it takes to hand it over
+        "gradient_steps": 4,  # handing a batch over costs a tenth of what learning from it does
     }),
     # what is learned counts in updates: short sequences in small batches make one for every five steps
     Preset(("r2d2", "seed-r2d2"), "CartPole-v1", {
@@ -226,10 +226,14 @@ PRESETS: tuple[Preset, ...] = (
 def system(name: str) -> System:
     """The system of that name; an error that suggests the nearest otherwise."""
     if name not in SYSTEMS:
-        near = difflib.get_close_matches(name, SYSTEMS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UnknownSystem(f"there is no system {name!r}.{hint} Systems: {', '.join(SYSTEMS)}.")
+        raise _unknown("system", name, SYSTEMS, "Systems")
     return SYSTEMS[name]
+
+
+def _unknown(what: str, name: str, known: Mapping[str, Any], title: str) -> UnknownSystem:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return UnknownSystem(f"there is no {what} {name!r}.{hint} {title}: {', '.join(known)}.")
 
 
 def defaults(name: str, env: str) -> dict[str, Any]:
@@ -279,9 +283,7 @@ def topology_named(name: str) -> type:
     """The topology of that name on the command line; an error that suggests the nearest otherwise."""
     known = {flag_of(class_name): class_name for class_name in TOPOLOGIES}
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UnknownSystem(f"there is no topology {name!r}.{hint} Topologies: {', '.join(known)}.")
+        raise _unknown("topology", name, known, "Topologies")
     return load_topology(known[name])
 
 
