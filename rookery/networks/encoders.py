@@ -31,7 +31,7 @@ from rookery.networks.config import NetworkConfig
 from rookery.networks.convolution import convolution, image_convolution, max_pool
 from rookery.types import Array, PyTree
 
-ACTIVATIONS = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "silu": nn.silu}
+ACTIVATIONS = {"tanh": nn.tanh, "relu": products.relu, "elu": nn.elu, "silu": nn.silu}
 NATURE_SIDE, SMALL_SIDE = 36, 8  # 36 is the least that three Nature layers can read; a 3 x 3 window needs some room
 FEATURES = {"nature": 512, "impala": 256, "small": 128}  # units after the convolutions
 Path = tuple[str | int, ...]
@@ -218,11 +218,11 @@ class Nature(nn.Module):
     def __call__(self, image: Array) -> Array:
         kernel, bias = Kernel(8, 32, name="conv_0")(image.shape[1 if self.channels_first else -1])
         x = image_convolution(image, kernel, stride=4, scale=self.scale, channels_first=self.channels_first)
-        x = nn.relu(x + bias)
+        x = products.relu(x + bias)
         for index, (size, stride, out) in enumerate(((4, 2, 64), (3, 1, 64)), 1):
             kernel, bias = Kernel(size, out, name=f"conv_{index}")(x.shape[-1])
-            x = nn.relu(convolution(x, kernel, stride=stride) + bias)
-        return nn.relu(dense(FEATURES["nature"], name="dense")(x.reshape(x.shape[0], -1)))
+            x = products.relu(convolution(x, kernel, stride=stride) + bias)
+        return products.relu(dense(FEATURES["nature"], name="dense")(x.reshape(x.shape[0], -1)))
 
 
 class Small(nn.Module):
@@ -235,8 +235,8 @@ class Small(nn.Module):
     def __call__(self, image: Array) -> Array:
         kernel, bias = Kernel(3, 16, name="conv_0")(image.shape[1 if self.channels_first else -1])
         x = image_convolution(image, kernel, stride=1, scale=self.scale, channels_first=self.channels_first)
-        x = nn.relu(x + bias)
-        return nn.relu(dense(FEATURES["small"], name="dense")(x.reshape(x.shape[0], -1)))
+        x = products.relu(x + bias)
+        return products.relu(dense(FEATURES["small"], name="dense")(x.reshape(x.shape[0], -1)))
 
 
 class Impala(nn.Module):
@@ -261,10 +261,10 @@ class Impala(nn.Module):
             x = max_pool(x + bias)
             for block in range(2):
                 x = x + self._residual(x, f"section_{section}_block_{block}")
-        return nn.relu(dense(FEATURES["impala"], name="dense")(nn.relu(x).reshape(x.shape[0], -1)))
+        return products.relu(dense(FEATURES["impala"], name="dense")(products.relu(x).reshape(x.shape[0], -1)))
 
     def _residual(self, x: Array, name: str) -> Array:
         for index in range(2):
             kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
-            x = convolution(nn.relu(x), kernel, padding="SAME") + bias
+            x = convolution(products.relu(x), kernel, padding="SAME") + bias
         return x

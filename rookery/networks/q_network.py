@@ -22,7 +22,7 @@ from rookery.networks import encoders
 from rookery.networks.config import NetworkConfig
 from rookery.networks.cores import Core, initial_memory
 from rookery.networks.network import ILLEGAL, Torso, as_pair, check_features, orthogonal
-from rookery.networks.products import dot_general
+from rookery.networks.products import dot_general, relu
 from rookery.ops import spread
 from rookery.types import Array, PyTree, Spec
 
@@ -141,7 +141,7 @@ def _with_noise(layer: PyTree, scale: float) -> PyTree:
 
 def _apply(layers: list[PyTree], x: Array, noise: Noise | None, salt: int) -> Array:
     for index, layer in enumerate(layers):
-        x = jax.nn.relu(x) if index else x
+        x = relu(x) if index else x
         y = dot_general(x, layer["kernel"]) + layer["bias"][None]
         if noise is not None and "noise_kernel" in layer:
             size = layer["kernel"].shape[0]

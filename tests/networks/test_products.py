@@ -1,4 +1,4 @@
-"""The product of a dense layer: what a plain one gives, and its gradients, whatever the widths."""
+"""A dense layer's product: what a plain one gives, and its gradients, whatever the widths; and its rectifier."""
 
 import jax
 import jax.numpy as jnp
@@ -36,3 +36,15 @@ def test_on_a_cpu_no_side_of_a_gradients_product_is_read_across(columns):
     gradient = jax.grad(lambda kernel, x: jnp.tanh(products.product(jnp.tanh(x), kernel)).sum())
     text = jax.jit(gradient).lower(jnp.ones((16, columns)), jnp.ones((32, 16))).compile().as_text()
     assert "lhs_contracting_dims={1}" in text and "lhs_contracting_dims={0}" not in text
+
+
+def test_the_rectifier_and_its_gradient_are_those_of_jax():
+    x = jnp.asarray([-2.0, -0.0, 0.0, 1e-30, 3.0])
+    d = jnp.asarray([5.0, 6.0, 7.0, 8.0, -9.0])
+    for rectifier in (products.relu, jax.jit(products.relu)):
+        np.testing.assert_array_equal(rectifier(x), jax.nn.relu(x))
+        np.testing.assert_array_equal(jax.vjp(rectifier, x)[1](d)[0], jax.vjp(jax.nn.relu, x)[1](d)[0])
+
+
+def test_what_is_not_a_number_passes_the_rectifier_in_both_directions():
+    assert np.isnan(products.relu(jnp.asarray(jnp.nan))) and np.isnan(jax.grad(products.relu)(jnp.nan))
