@@ -26,7 +26,7 @@ import tyro
 from rookery.bench.peers import chosen
 from rookery.bench.record import Record, Verdict, conditions
 from rookery.bench.statistics import median, ratio
-from rookery.data import limiter, memory
+from rookery.data import copies, limiter, memory
 from rookery.data.arrays import aligned_zeros
 from rookery.data.chunks import INCARNATIONS, Store
 from rookery.data.table import Table, importance_weights
@@ -152,7 +152,7 @@ class Subject:
         """Items, keys and, where priorities are used, weights."""
         sample = self.table.sample(self._batch)
         assert sample is not None
-        self.store.columns["item"].take(sample.rows, axis=0, out=self._out, mode="clip")
+        copies.take(self.store.columns["item"], sample.rows, self._out)
         return self._out, sample.keys, importance_weights(sample, 0.4) if self._update else None
 
     def sample(self) -> int:

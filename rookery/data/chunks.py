@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rookery.data import copies
 from rookery.data.arrays import aligned_zeros
 from rookery.data.files import Sealed
 from rookery.trees import ArraySpec, tree_leaves, tree_map
@@ -115,7 +116,7 @@ class Store:
             for column, part in zip(columns, rows):
                 self._write(column, part, index, axis=axis)
         else:
-            columns[index if axis else index[0]] = rows
+            copies.put(columns, index if axis else index[0], rows)
 
     def lanes_of(self, stream: np.ndarray) -> np.ndarray:
         """[B] streams -> [B] lanes, as `shortage` and `continues` take them."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.data import arrays, columns, demonstrations, limiter, memory
+from rookery.data import arrays, columns, copies, demonstrations, limiter, memory
 from rookery.data.chunks import NOTHING, Store, row_bytes
 from rookery.data.config import TableSpec
 from rookery.data.demonstrations import Demonstrations
@@ -309,19 +309,19 @@ class Replay:
         rollout, column, store = self._slots[slot], self.store.columns, self.store
         if self._sequences:
             rows = store.sequence(sample.rows, self._spec.sequence_length + 1)
-            _take(column["reward"], rows[:-1], rollout.reward)
-            _take(column["valid"], rows[:-1], rollout.valid)
+            copies.take(column["reward"], rows[:-1], rollout.reward)
+            copies.take(column["valid"], rows[:-1], rollout.valid)
             np.multiply(column["discount"][rows[:-1]], self._gamma, out=rollout.discount)
             for to, saved in zip(tree_leaves(rollout.memory), tree_leaves(self._memory)):
-                _take(saved, sample.rows // self._specs.reward.shape[0], to)
+                copies.take(saved, sample.rows // self._specs.reward.shape[0], to)
         else:
             rows = np.stack([sample.rows, store.later(sample.rows, column["span"].take(sample.rows))])
-            _take(column["n_reward"], rows[:1], rollout.reward)
-            _take(column["n_discount"], rows[:1], rollout.discount)
+            copies.take(column["n_reward"], rows[:1], rollout.reward)
+            copies.take(column["n_discount"], rows[:1], rollout.discount)
             rollout.valid[:] = 1.0
         tree_map(lambda to, kept: self._gather(kept, rows, to), rollout.observation, column["observation"])
-        tree_map(lambda to, kept: _take(kept, rows[:-1], to), rollout.action, column["action"])
-        _take(column["version"], rows[:-1], rollout.version)
+        tree_map(lambda to, kept: copies.take(kept, rows[:-1], to), rollout.action, column["action"])
+        copies.take(column["version"], rows[:-1], rollout.version)
         rollout.stream[:], rollout.step[:] = store.origin(sample.rows)
         self._weights[slot][:] = importance_weights(sample, self._beta()) if self._config.selector == "prioritized" else 1.0
         self._keys[slot] = sample.keys
@@ -338,13 +338,13 @@ class Replay:
     def _gather(self, kept: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
         """rows [R, B] of a column -> to [R, B, ...]; stacks are rebuilt from single frames, zero before an episode."""
         if to.ndim == rows.ndim + kept.ndim - 1:
-            _take(kept, rows, to)
+            copies.take(kept, rows, to)
             return
         back = np.arange(self._config.stack - 1, -1, -1)
         age = self.store.columns["age"][rows]
         missing = age[..., None] < back
         steps = np.minimum(back, age[..., None])
-        _take(kept, self.store.earlier(np.broadcast_to(rows[..., None], steps.shape), steps), to)
+        copies.take(kept, self.store.earlier(np.broadcast_to(rows[..., None], steps.shape), steps), to)
         to[missing] = 0
 
     def _beta(self) -> float:
@@ -408,8 +408,3 @@ class Replay:
             getattr(self, name)[:] = value
         for leaf, saved in zip(tree_leaves(self._memory), snapshot["memory"]):
             leaf[:] = saved
-
-
-def _take(column: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
-    """column [N, ...] at rows -> to, whose first axes are those of rows. `clip` writes straight into it."""
-    column.take(rows.reshape(-1), axis=0, out=to.reshape(-1, *column.shape[1:]), mode="clip")
