@@ -94,6 +94,13 @@ LEARNING: tuple[Task, ...] = (
         "--replay.min-size 5000 --total-steps 300000 --seconds 1800",
         metric="return_mean", curve=True, minutes=40,
     ),
+    Task(
+        "pong-apex",  # frames of half the size, as A3C's first users had on CPUs: several hundred thousand decisions in that time
+        "apex-dqn --env ALE/Pong-v5 --env-options repeat_action_probability=0 height=42 width=42 --no-dueling --batch-size 32 "
+        "--gradient-steps 4 --learning-rate 2.5e-4 --adam-epsilon 1.5e-4 --target-period 500 --replay.samples-per-insert 8 "
+        "--replay.min-size 5000 --total-steps 2000000 --seconds 1800",
+        metric="return_mean", curve=True, minutes=40,
+    ),
 )  # fmt: skip
 NOTES = [
     "Each seed is a process of its own; a task is passed when every seed clears the bar. return_mean: the last 100 "
