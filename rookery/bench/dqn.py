@@ -137,8 +137,10 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
     return Record(
         bench="dqn",
         subject="CartPole-v1, DQN, one gradient step of 64 for 2 steps",
-        command=" ".join([f"rookery bench dqn --seeds {options.seeds} --total-steps {options.total_steps or STEPS}",
-                          *(f"--{flag} PATH" for flag, place in places.items() if place)]),
+        command=" ".join([
+            f"rookery bench dqn --seeds {options.seeds} --total-steps {options.total_steps or STEPS}",
+            f"--timeout-seconds {options.timeout_seconds:g}", *(f"--{flag} PATH" for flag, place in places.items() if place),
+        ]),
         conditions=now,
         settings={"seeds": list(range(options.seeds)), "total_steps": options.total_steps or STEPS, "target": options.target},
         rows=list(rows.values()),
