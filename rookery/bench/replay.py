@@ -34,8 +34,9 @@ from rookery.trees import ArraySpec
 
 NOTES = [
     "Inserts: rollouts of T x B steps of random bytes into a full table (the oldest items go), from memory that was written "
-    "before. Samples: batches copied into one buffer; prioritized: with importance weights and the priorities' update.",
-    "memcpy: copies of as many bytes as a batch between buffers far larger than the caches; share: the bytes of the "
+    "before. Samples: batches copied into one buffer; prioritized: with importance weights and the priorities' update. "
+    "Two threads copy what has 2 MB or more.",
+    "memcpy: copies, by one thread, of as many bytes as a batch between buffers far larger than the caches; share: the bytes of the "
     "sampled items per second over it. Figures are medians of the rounds.",
 ]
 PEER_NOTE = (
