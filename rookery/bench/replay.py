@@ -36,8 +36,8 @@ NOTES = [
     "Inserts: rollouts of T x B steps of random bytes into a full table (the oldest items go), from memory that was written "
     "before. Samples: batches copied into one buffer; prioritized: with importance weights and the priorities' update. "
     "Two threads copy what has 2 MB or more.",
-    "memcpy: copies, by one thread, of as many bytes as a batch between buffers far larger than the caches; share: the bytes of the "
-    "sampled items per second over it. Figures are medians of the rounds.",
+    "memcpy: copies, by one thread, of as many bytes as a batch between buffers far larger than the caches; share: the bytes "
+    "of the sampled items per second over it. Figures are medians of the rounds.",
 ]
 PEER_NOTE = (
     "Rounds alternate: ours, then each peer in a process of its own, with a table of the same capacity that is full before "

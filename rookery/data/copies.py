@@ -1,5 +1,6 @@
-"""Rows copied out of columns and into them. A large copy is shared with a second thread: one core alone cannot fill the memory's
-bandwidth. Both take the next piece until none is left, so where the second core has other work, nobody waits for it."""
+"""Rows copied out of columns and into them. A large copy is shared with a second thread: one core alone cannot use all of the
+memory's bandwidth. Both take the next piece until none is left, so where the second core has other work, nobody waits for it.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ bound, are divided by that bound. A leaf `action_mask` is not encoded: see `spli
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -31,7 +31,9 @@ from rookery.networks.config import NetworkConfig
 from rookery.networks.convolution import convolution, image_convolution, max_pool
 from rookery.types import Array, PyTree
 
-ACTIVATIONS = {"tanh": nn.tanh, "relu": products.relu, "elu": nn.elu, "silu": nn.silu}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": nn.tanh, "relu": products.relu, "elu": nn.elu, "silu": nn.silu,
+}
 NATURE_SIDE, SMALL_SIDE = 36, 8  # 36 is the least that three Nature layers can read; a 3 x 3 window needs some room
 FEATURES = {"nature": 512, "impala": 256, "small": 128}  # units after the convolutions
 Path = tuple[str | int, ...]
