@@ -42,9 +42,11 @@ def _shared(copy: Callable[[slice], object], count: int, nbytes: int) -> None:
             copy(piece)
 
     helper = _helper().submit(some)
-    some()
-    if not helper.cancel():  # it had begun: what it holds is its last piece
-        helper.result()
+    try:
+        some()
+    finally:  # also after an error: nobody writes any more when this returns
+        if not helper.cancel():  # it had begun: what it holds is its last piece
+            helper.result()
 
 
 @functools.cache

@@ -27,7 +27,7 @@ def dot_general(x: Array, kernel: Array, dimensions: Any = None, precision: Any 
 def product(x: Array, kernel: Array) -> Array:
     """x [N, in], kernel [in, out] -> [N, out]."""
     if kernel.shape[1] < NARROW and _on_cpu():
-        return lax.dot_general(x, turned(kernel), (((1,), (1,)), ((), ())))
+        return lax.dot_general(x, _turned(kernel), (((1,), (1,)), ((), ())))
     return x @ kernel
 
 
@@ -40,9 +40,9 @@ def _backward(saved: tuple[Array, Array], d: Array) -> tuple[Array, Array]:
     if not _on_cpu():
         wanted = x.T @ d
     elif d.shape[1] < NARROW:
-        wanted = lax.optimization_barrier(turned(d) @ x).T
+        wanted = lax.optimization_barrier(_turned(d) @ x).T
     else:
-        wanted = turned(x) @ d
+        wanted = _turned(x) @ d
     return d @ kernel.T, wanted
 
 
@@ -54,10 +54,10 @@ def relu(x: Array) -> Array:
     return jnp.maximum(x, 0)
 
 
-relu.defvjp(lambda x: (relu(x), relu(x)), lambda y, d: (d * jnp.sign(y),))
+relu.defvjp(lambda x: (y := relu(x), y), lambda y, d: (d * jnp.sign(y),))
 
 
-def turned(x: Array) -> Array:
+def _turned(x: Array) -> Array:
     """x^T as an array of its own; else XLA folds the transposition into the product again."""
     return lax.optimization_barrier(x.T)
 

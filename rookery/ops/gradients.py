@@ -26,14 +26,14 @@ def clip_by_global_norm(tree: PyTree, max_norm: float | Array) -> tuple[PyTree, 
     leaves, structure = jax.tree.flatten(tree)
     if not leaves:
         return tree, Norms(total=jnp.zeros(()), leaves=jnp.zeros((0,)))
-    squares = jnp.stack([sum_of_squares(leaf.astype(jnp.float32)) for leaf in leaves])
+    squares = jnp.stack([_sum_of_squares(leaf.astype(jnp.float32)) for leaf in leaves])
     total = jnp.sqrt(jnp.sum(squares))
     scale = jnp.minimum(1, max_norm / total)  # 0 / 0 cannot be: max_norm / 0 = inf, and the scale is then 1
     clipped = [(leaf * scale).astype(leaf.dtype) for leaf in leaves]
     return jax.tree.unflatten(structure, clipped), Norms(total=total, leaves=jnp.sqrt(squares))
 
 
-def sum_of_squares(leaf: Array) -> Array:
+def _sum_of_squares(leaf: Array) -> Array:
     """Rows are added up by a product: on CPU that takes half as long as XLA's sum, and it is no less exact."""
     if leaf.ndim < 2:
         return jnp.sum(jnp.square(leaf))

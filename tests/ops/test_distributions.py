@@ -22,6 +22,7 @@ def jitted(ours):
 LOW, HIGH = np.array([-2.0, 0.0, 1.0]), np.array([2.0, 5.0, 1.5])
 NVEC = [3, 5, 2]
 KEY = jax.random.key(3)
+AS_IN_A_RUN = {"xla_backend_optimization_level": 3}  # not as the other tests, where tanh(15) is 0.9999998
 
 
 def distrax_squashed(outputs):
@@ -230,12 +231,11 @@ def test_squashed_logp_is_the_numerical_change_of_variables():
 def test_squashed_logp_and_gradients_stay_finite_where_the_tanh_has_saturated(u):
     ours = jitted(ops.squashed_gaussian([-1.0], [1.0]))
     outputs = jnp.array([u, -20.0])
-    action, logp = ours.sample_and_logp(KEY, outputs)
+    action, logp = jax.jit(ours.sample_and_logp, compiler_options=AS_IN_A_RUN)(KEY, outputs)
     exact = 20.0 - 0.5 * np.log(2 * np.pi) - 0.5 * jax.random.normal(KEY, (1,))[0] ** 2 - 2 * (np.log(2) - 15)
-    bound = jnp.full(1, np.sign(u))
-    np.testing.assert_allclose(action, bound, rtol=1e-6)
+    assert action == np.sign(u)
     np.testing.assert_allclose(logp, exact, rtol=1e-5)
-    at_bound, gradient = jax.value_and_grad(lambda o: ours.logp(o, bound))(jnp.array([u, 0.0]))
+    at_bound, gradient = jax.value_and_grad(lambda o: ours.logp(o, action))(jnp.array([u, 0.0]))
     assert np.isfinite(at_bound) and np.isfinite(gradient).all()
     gradient = jax.jit(jax.grad(lambda o: ours.sample_and_logp(KEY, o)[1] + ours.entropy(o)))(jnp.array([u, 0.0]))
     assert np.isfinite(gradient).all()
