@@ -207,10 +207,11 @@ class Inference:
             self._seconds["env"] += received - begin
             for failure in self._mender.take():
                 self._lose(failure)
-            if now is not None:  # else it is being rebuilt, and answers later
-                self._flying.remove(group)
-                self._moved["observations"] += 1
-                self._take(group, now)
+            if now is None:  # it is being rebuilt and answers later, as may those that were lost with it: nobody waits for them
+                return
+            self._flying.remove(group)
+            self._moved["observations"] += 1
+            self._take(group, now)
             begin = time.perf_counter()
             self._seconds["transfer"] += begin - received
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from rookery.runtime.hosted import HostedPool, HostsLost
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
+from rookery.workers.collector import Collected
 from rookery.workers.host import EnvHost
 from rookery.workers.inference import Inference
 
@@ -221,11 +223,10 @@ def test_a_policy_goes_on_when_hosts_die_and_no_rollout_is_mixed() -> None:
     made = Hosts()
     worker = Inference(counting_agent(3), lambda: made.pool)
     worker.publish(params(), 0)
-    try:
-        steps: dict[int, int] = {}
-        for i in range(60):
-            if i in (10, 30):
-                made.kill(i // 10 % 2)
+    steps: dict[int, int] = {}
+
+    def play(rollouts: int) -> Collected:
+        for _ in range(rollouts):
             c = worker.collect()
             for stream, step in zip(c.rollout.stream.tolist(), c.rollout.step.tolist()):
                 assert steps.get(stream, 0) == step, "every step of a stream once, in order"
@@ -233,10 +234,51 @@ def test_a_policy_goes_on_when_hosts_die_and_no_rollout_is_mixed() -> None:
             _, episode, step_shown = np.moveaxis(c.rollout.observation, -1, 0)
             valid = c.rollout.valid > 0
             assert (step_shown[1:] == step_shown[:-1] + 1)[valid].all() and (episode[1:] == episode[:-1])[valid].all()
-        lives = {env: {s % INCARNATIONS for s in steps if s // INCARNATIONS == env} for env in range(8)}
-        assert all(lives[env] == {0} for env in range(4)) and all(len(lives[env]) == 3 for env in range(4, 8)), lives
-        assert c.said.workers["hosts_lost"] == 2 and c.said.workers["rollouts_discarded"] == 4
+        return c
+
+    lives = lambda env: {stream % INCARNATIONS for stream in steps if stream // INCARNATIONS == env}
+    try:
+        for deaths in (1, 2):
+            play(10)
+            made.kill(1)
+            deadline = time.monotonic() + 60
+            while any(len(lives(env)) <= deaths for env in range(4, 8)):
+                c = play(1)
+                assert time.monotonic() < deadline, "it came back"
+        assert all(lives(env) == {0} for env in range(4)) and all(len(lives(env)) == 3 for env in range(4, 8))
+        assert c.said.workers["hosts_lost"] == 2 and c.said.workers["rollouts_discarded"] <= 4
     finally:
+        made.runtime.close()
+
+
+def test_while_a_lost_host_is_made_anew_the_others_play_on() -> None:
+    """Both of its groups are owed an answer when it dies: the first failure has it made anew, and nobody waits for that."""
+    held, playing = threading.Event(), threading.Event()
+    made = Hosts(lambda host, slot: playing.wait(30) if host == 1 else None)
+    worker = Inference(counting_agent(3), lambda: made.pool)
+    worker.publish(params(), 0)
+    start = made.pool._fleet._start
+
+    def slowly(life: Life) -> Any:
+        handle, made_at_last = start(life), Future()  # type: Any, Future
+        threading.Thread(target=lambda: (held.wait(10), made_at_last.set_result(handle.handle.ready.result()))).start()
+        handle.ready = made_at_last
+        return handle
+
+    made.pool._fleet._start = slowly
+    try:
+        worker.collect()
+        made.kill(1)
+        owners = {int(worker.collect().rollout.stream[0] // INCARNATIONS) // EACH for _ in range(20)}
+        assert owners == {0} and made.pool.workers() == {"hosts": 1, "hosts_lost": 1}, "nobody waited for the host in the making"
+        held.set()
+        playing.set()
+        deadline = time.monotonic() + 30
+        while int(worker.collect().rollout.stream[0] // INCARNATIONS) // EACH == 0:
+            assert time.monotonic() < deadline, "it came back"
+    finally:
+        held.set()
+        playing.set()
         made.runtime.close()
 
 

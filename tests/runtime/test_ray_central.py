@@ -25,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def test_a_host_that_is_killed_is_replaced_and_only_its_environments_begin_anew() -> None:
-    topology, runtime = ActorLearner(num_envs=8, collectors=2, groups=2, inference="central"), runtime_of(host=2)
+    old = 10**6  # nothing is discarded for its age, as the rollouts of a host that is slow to start may be: that begins streams
+    topology = ActorLearner(num_envs=8, collectors=2, groups=2, inference="central", inference_lag=old)
+    runtime = runtime_of(host=2)
     ledger = record(runtime)
     make = lambda num_envs, groups: ScriptedPool(num_envs, groups)
     driver = topology.drive(Job(counting_agent(3), SPEC, make, runtime, seed=0))
@@ -40,6 +42,5 @@ def test_a_host_that_is_killed_is_replaced_and_only_its_environments_begin_anew(
     driver.close()  # type: ignore[attr-defined]
     ledger.check(in_order=False, waiting=[row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))])
     assert all(lives(env) == {0} for env in range(4)), "the other host went on"
-    assert progress.env_failures == 1 and max(ledger.lags) <= topology.max_lag()
-    assert progress.workers["rollouts_discarded"] >= 1
+    assert progress.env_failures == 1 and 1 <= progress.workers["rollouts_discarded"] <= 2
     assert set(progress.items) == {edge.name for edge in topology.graph(counting_agent(3), SPEC).edges}
