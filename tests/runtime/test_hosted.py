@@ -270,7 +270,7 @@ def test_while_a_lost_host_is_made_anew_the_others_play_on() -> None:
         worker.collect()
         made.kill(1)
         owners = {int(worker.collect().rollout.stream[0] // INCARNATIONS) // EACH for _ in range(20)}
-        assert owners == {0} and made.pool.workers() == {"hosts": 1, "hosts_lost": 1}, "nobody waited for the host in the making"
+        assert owners == {0} and made.pool.workers() == {"hosts": 1, "hosts_lost": 1}, "nobody waits for a host in the making"
         held.set()
         playing.set()
         deadline = time.monotonic() + 30
