@@ -11,7 +11,7 @@ import sys
 import pytest
 from command_line import SMALL
 
-from rookery.run import config, options
+from rookery.run import config, options, startup
 from rookery.run.trainer import Trainer
 
 KEYS = (
@@ -231,3 +231,17 @@ def test_a_reader_that_goes_away_does_not_end_training(tmp_path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=env)
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert json.loads((tmp_path / "runs/piped/result.json").read_text())["status"] == "done"
+
+
+@pytest.mark.parametrize("system", ["ppo", "dqn"])
+def test_it_learns_as_a_user_has_it_compiled(system, tmp_path):
+    """Without the flags by which tests compile quickly (tests/conftest.py)."""
+    words = ["train", system, "--env", "identity", "--stop-eval-return", "8", "--eval-every", "20", "--total-steps", "40000"]
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, "-m", "rookery.cli", *words, "--run", "plain", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["seconds_to_target"] is not None, done.stdout
+    assert f'"{startup.CPU_FLAGS[0]}"' in (written := (tmp_path / "runs/plain/config.json").read_text())
+    assert "optimization_level" not in written and "emitters" not in written

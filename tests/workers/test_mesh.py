@@ -64,7 +64,8 @@ print(json.dumps({name: compare(algorithm) for name, algorithm in CASES.items()}
 
 def test_several_devices_learn_what_one_learns_from_the_whole_batch() -> None:
     root = str(Path(__file__).parents[2])
-    env = dict(os.environ) | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": root}
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"
+    env = dict(os.environ) | {"XLA_FLAGS": flags, "PYTHONPATH": root}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = json.loads(done.stdout)
