@@ -40,7 +40,7 @@ class Learner:
     def __init__(self, agent: Agent, *, seed: int, snapshot: PyTree | None = None, devices: int = 1) -> None:
         self._agent = agent
         self._key = ops.random.key(seed)
-        self._state: TrainState = jax.jit(agent.init)(jax.random.fold_in(self._key, 0))
+        self._state = initial(agent)(jax.random.fold_in(self._key, 0))
         self.version = 0
         if snapshot is not None:
             self._state = from_flat(self._state, snapshot["state"])
@@ -103,6 +103,16 @@ class Learner:
 
     def close(self) -> None:
         pass
+
+
+def initial(agent: Agent) -> Callable[[Array], TrainState]:
+    """`agent.init`, compiled. Its leaves are of the types that updates return: with one whose type follows that of others, as
+    of `jnp.full(shape, 0.5)`, all that takes the state would be compiled a second time after the first update."""
+
+    def init(key: Array) -> TrainState:
+        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), agent.init(key))
+
+    return jax.jit(init)
 
 
 def device_part(batch: Batch) -> Batch:

@@ -17,6 +17,7 @@ import numpy as np
 from rookery import ops
 from rookery.types import Agent, Array, Gradients, PyTree, TrainState
 from rookery.workers.flat import from_flat, path_name, to_flat
+from rookery.workers.learner import initial
 from rookery.workers.nonfinite import NonFinite
 
 
@@ -88,7 +89,7 @@ class ParameterShard:
 def state_of(agent: Agent, seed: int, snapshot: PyTree | None) -> TrainState:
     """The state that a Learner of that seed begins with, or that one was saved with."""
     if snapshot is None:
-        return jax.jit(agent.init)(jax.random.fold_in(ops.random.key(seed), 0))
+        return initial(agent)(jax.random.fold_in(ops.random.key(seed), 0))
     return from_flat(jax.eval_shape(agent.init, ops.random.key(seed)), snapshot["state"])
 
 

@@ -24,6 +24,7 @@ from rookery.envs.jax_slots import Programs, from_host, programs, slot_seeds, to
 from rookery.types import Agent, Array, Batch, Episode, PyTree, Report, Rollout, TrainState
 from rookery.workers import ring as rings
 from rookery.workers.flat import path_name, to_flat
+from rookery.workers.learner import initial
 from rookery.workers.nonfinite import NonFinite, culprit, guarded
 from rookery.workers.shapes import rollout_specs
 from rookery.workers.unroll import Ended, Streams, begin, unroll
@@ -91,7 +92,7 @@ class Program:
         self._specs = rollout_specs(agent, env.spec, num_envs)
         self._rollouts = 0  # so far, of each agent
         self._kept_from = 0  # rollouts before the ring's first
-        init = jax.jit(agent.init)
+        init = initial(agent)
         start = jax.jit(lambda seeds: begin(agent, env.spec, environments, seeds))
         agents = [self._first(seed + number, init, start) for number in range(num_seeds)]
         self._carry: Carry = jax.tree.map(lambda *x: jnp.stack(x), *agents) if self._many else agents[0]

@@ -10,16 +10,20 @@ import numpy as np
 import pytest
 from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent, params
 
+from rookery.algorithms.a2c import A2C
 from rookery.algorithms.appo import APPO
+from rookery.algorithms.dqn import DQN
 from rookery.algorithms.ppo import PPO
+from rookery.algorithms.r2d2 import R2D2
 from rookery.algorithms.vtrace import VTrace
 from rookery.data import arrays
+from rookery.data.replay import batch_specs
 from rookery.networks import NetworkConfig
 from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Learned, Rollout, TrainState
 from rookery.workers.collector import Collector
 from rookery.workers.flat import from_flat, to_flat
-from rookery.workers.learner import Learner, Update
+from rookery.workers.learner import Learner, Update, device_part
 from rookery.workers.nonfinite import NonFinite
 from rookery.workers.shapes import rollout_specs
 
@@ -253,3 +257,46 @@ def test_a_rollout_is_the_tuple_that_the_queue_gives() -> None:
     made, real = batch_of(agent).rollout, played(agent).rollout
     assert isinstance(made, Rollout) and jax.tree.structure(made) == jax.tree.structure(real)
     assert [x.shape for x in jax.tree.leaves(made)] == [x.shape for x in jax.tree.leaves(real)]
+
+
+# ------------------------------------------------------------------------------------------------------- compiled once
+
+
+def test_a_state_that_begins_with_types_which_follow_others_is_compiled_for_once() -> None:
+    """jnp.full(shape, 0.5) is such an array; what comes of an update is not."""
+    inner = counting_agent(T)
+
+    def init(key: Array) -> TrainState:
+        state = inner.init(key)
+        return state._replace(params=state.params | {"sum": jnp.full((), 0.5)})
+
+    def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
+        learned = inner.learn(state, batch, key)
+        total = learned.state.params["sum"] + jnp.float32(1)
+        return learned._replace(state=learned.state._replace(params=learned.state.params | {"sum": total}))
+
+    agent = inner._replace(init=init, learn=learn)
+    learner = Learner(agent, seed=0)
+    learner.warm_up(rollout_specs(agent, SPEC, B))
+    for seed in range(3):
+        learner.learn(batch_of(agent, seed=seed))
+    assert learner._learn._cache_size() == 1  # type: ignore[attr-defined]
+
+
+ALL = [
+    PPO(), PPO(normalise_observations=True, normalise_rewards=True), VTrace(), APPO(), A2C(), DQN(), R2D2(),
+    DQN(double=True, dueling=True, noisy=True, num_atoms=11, n_step=3, gradient_steps=2, anneal=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ALL, ids=lambda a: f"{type(a).__name__}{ALL.index(a)}")
+def test_the_types_of_a_state_are_those_of_the_state_after_an_update(algorithm: Any) -> None:
+    """Else `learn` and `act` would be compiled a second time, in the middle of the run."""
+    agent = algorithm.build(SPEC, num_updates=10)
+    batch = arrays.allocate(batch_specs(agent.needs, rollout_specs(agent, SPEC, B), 1))
+    key = jax.random.key(0)
+    before = jax.eval_shape(agent.init, key)
+    given = device_part(Batch(batch, np.ones(batch.reward.shape[1], np.float32), ()))
+    after = jax.eval_shape(agent.learn, before, given, key).state
+    types = lambda state: [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(state)]
+    assert types(before) == types(after) and not any(weak for _, _, weak in types(before))
