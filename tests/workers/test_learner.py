@@ -13,6 +13,7 @@ from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent, param
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.appo import APPO
 from rookery.algorithms.dqn import DQN
+from rookery.algorithms.pg import PG
 from rookery.algorithms.ppo import PPO
 from rookery.algorithms.r2d2 import R2D2
 from rookery.algorithms.vtrace import VTrace
@@ -284,7 +285,7 @@ def test_a_state_that_begins_with_types_which_follow_others_is_compiled_for_once
 
 
 ALL = [
-    PPO(), PPO(normalise_observations=True, normalise_rewards=True), VTrace(), APPO(), A2C(), DQN(), R2D2(),
+    PPO(), PPO(normalise_observations=True, normalise_rewards=True), VTrace(), APPO(), A2C(), PG(), DQN(), R2D2(),
     DQN(double=True, dueling=True, noisy=True, num_atoms=11, n_step=3, gradient_steps=2, anneal=True),
 ]  # fmt: skip
 
