@@ -135,7 +135,7 @@ def _stack(size: int, out: int, hidden: bool) -> list[PyTree]:
 
 def _with_noise(layer: PyTree, scale: float) -> PyTree:
     p, q = layer["kernel"].shape
-    sigma = jnp.float32(scale / p**0.5)
+    sigma = scale / p**0.5
     return layer | {"noise_kernel": jnp.full((p, q), sigma), "noise_bias": jnp.full((q,), sigma)}
 
 

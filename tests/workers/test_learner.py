@@ -24,7 +24,7 @@ from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Learned, Rollout, TrainState
 from rookery.workers.collector import Collector
 from rookery.workers.flat import from_flat, to_flat
-from rookery.workers.learner import Learner, Update, device_part
+from rookery.workers.learner import Learner, Update, device_part, initial
 from rookery.workers.nonfinite import NonFinite
 from rookery.workers.shapes import rollout_specs
 
@@ -296,7 +296,7 @@ def test_the_types_of_a_state_are_those_of_the_state_after_an_update(algorithm: 
     agent = algorithm.build(SPEC, num_updates=10)
     batch = arrays.allocate(batch_specs(agent.needs, rollout_specs(agent, SPEC, B), 1))
     key = jax.random.key(0)
-    before = jax.eval_shape(agent.init, key)
+    before = jax.eval_shape(initial(agent), key)
     given = device_part(Batch(batch, np.ones(batch.reward.shape[1], np.float32), ()))
     after = jax.eval_shape(agent.learn, before, given, key).state
     types = lambda state: [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(state)]
