@@ -2,12 +2,14 @@
 
 `params` = {"network": ..., "observation": moments of the float leaves, or (), "reward": moments of the discounted
 return, or ()}. Normalisers are parameters: publishing, evaluation and checkpoints carry them without knowing it.
+
+What an algorithm leaves open (None) is derived: `normalised_leaves` and `scales_rewards` say how.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium
 import jax
@@ -18,6 +20,9 @@ from rookery import ops, spaces
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso, actor_critic
 from rookery.types import Array, Decision, PyTree, Rollout, Spec
+
+
+RewardClip = Literal["none", "unit", "soft-asymmetric"]
 
 
 class Evaluation(NamedTuple):
@@ -39,8 +44,10 @@ class ActorCritic(NamedTuple):
     explore: Callable[[Array, int, int], Array]
     forward: Callable[[PyTree, PyTree, PyTree, Array], tuple[Array, Array]]  # unroll -> policy outputs, value
     evaluate: Callable[[PyTree, Rollout], Evaluation]
-    observe_batch: Callable[[PyTree, Rollout], PyTree]  # params with normalisers that have seen this rollout
-    scale_reward: Callable[[PyTree, Array], Array]
+    statistics: Callable[[Rollout], PyTree]  # moments of this rollout alone, for the normalisers; () where there are none
+    observed: Callable[[PyTree, PyTree], PyTree]  # (params, statistics) -> params whose normalisers have seen them
+    reward: Callable[[PyTree, Array], Array]  # (params, reward as played) -> as it is learned from
+    return_discount: Callable[[float], float | None]  # gamma -> what `Needs.return_discount` is to be
     distribution: ops.Distribution
     recurrent: bool
 
@@ -51,19 +58,25 @@ def build(
     *,
     torso: Torso | None = None,
     squash: bool = False,
-    normalise_observations: bool = False,
-    normalise_rewards: bool = False,
+    normalise_observations: bool | None = False,
+    normalise_rewards: bool | None = False,
+    reward_clip: RewardClip = "none",
     previous: bool = False,
     remembers: tuple[str, ...] = (),
 ) -> ActorCritic:
     """previous: the network also sees the previous action and reward; remembers: of behaviour_logp and value, what learning
     needs of the moment when it acted. Without the value, separate networks act at half the price."""
+    normalise_rewards = scales_rewards(normalise_rewards, reward_clip)
+    if normalise_rewards and reward_clip != "none":
+        raise ValueError(
+            f"--normalise-rewards and --reward-clip {reward_clip} both give rewards their unit, in two ways: use one of them"
+        )
     spec = spaces.with_previous(spec) if previous else spec
     distribution = ops.for_space(spec.action, squash=squash)
     continuous = isinstance(spec.action, gymnasium.spaces.Box)  # the log standard deviation is the outputs' second half
     gaussian_size = distribution.num_outputs // 2 if continuous else 0
     network = actor_critic(spec, distribution.num_outputs, network_config, torso=torso, gaussian_size=gaussian_size)
-    normalised = float_leaves(spec) if normalise_observations else ()
+    normalised = normalised_leaves(spec, normalise_observations)
 
     def init(key: Array) -> PyTree:
         leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
@@ -106,24 +119,31 @@ def build(
             value_next=value[1:],
         )
 
-    def observe_batch(params: PyTree, rollout: Rollout) -> PyTree:
+    def statistics(rollout: Rollout) -> PyTree:
+        seen = {}
         if normalised:
             leaves = jax.tree.leaves(rollout.observation)
-            seen = tuple(ops.moments.update(m, leaves[i][:-1]) for i, m in zip(normalised, params["observation"]))
-            params = params | {"observation": seen}
+            seen["observation"] = tuple(ops.moments.of(leaves[i][:-1], leaves[i].ndim - 2) for i in normalised)
         if normalise_rewards:
-            returns = rollout.extras["discounted_return"]
-            params = params | {"reward": ops.moments.update(params["reward"], returns, rollout.valid)}
-        return params
+            seen["reward"] = ops.moments.of(rollout.extras["discounted_return"], 0, rollout.valid)
+        return seen
 
-    def scale_reward(params: PyTree, reward: Array) -> Array:
-        """Divides by the running standard deviation of the discounted return, then clips to ±10."""
+    def observed(params: PyTree, statistics: PyTree) -> PyTree:
+        is_one = lambda node: isinstance(node, ops.moments.Moments)
+        merge = lambda old, new: ops.moments.merge(old, new.count, new.mean, new.m2)
+        return params | {
+            name: jax.tree.map(merge, params[name], seen, is_leaf=is_one) for name, seen in statistics.items()
+        }
+
+    def reward(params: PyTree, reward: Array) -> Array:
+        """Divided by the running standard deviation of the discounted return and clipped to ±10, or clipped alone."""
         if not normalise_rewards:
-            return reward
+            return clip_reward(reward, reward_clip)
         return jnp.clip(reward / ops.moments.std(params["reward"]), -10.0, 10.0)
 
     return ActorCritic(
-        init, network.memory, act, explore, forward, evaluate, observe_batch, scale_reward, distribution,
+        init, network.memory, act, explore, forward, evaluate, statistics, observed, reward,
+        lambda discount: discount if normalise_rewards else None, distribution,
         recurrent=bool(jax.tree.leaves(jax.eval_shape(lambda: network.memory(1)))),
     )  # fmt: skip
 
@@ -138,7 +158,44 @@ def _expand(condition: Array, like: Array) -> Array:
 
 
 def float_leaves(spec: Spec) -> tuple[int, ...]:
-    """Which leaves of the observation are normalised: floats. Images (uint8), symbols and masks are left alone."""
+    """Which leaves of the observation can be normalised: floats. Images (uint8), symbols and masks are left alone."""
     leaves = jax.tree_util.tree_leaves_with_path(spaces.zeros(spec.observation, ()))
     is_mask = lambda path: any(getattr(key, "key", None) == "action_mask" for key in path[:2])  # it may be of floats too
     return tuple(i for i, (path, leaf) in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating) and not is_mask(path))
+
+
+def normalised_leaves(spec: Spec, asked: bool | None) -> tuple[int, ...]:
+    """Which leaves of the observation are normalised: none, all floats, or, where nobody said (None), the vectors of numbers
+    that are not declared to lie within [-1, 1].
+
+    Boards and one-hots (two axes and more, or within [0, 1]) have their unit already: a cell that is rarely set would become
+    huge by its own deviation.
+    """
+    if asked is not None:
+        return float_leaves(spec) if asked else ()
+    wide = lambda space: isinstance(space, gymnasium.spaces.Box) and len(space.shape) <= 1 and not _within_unit(space)
+    asking = jax.tree.leaves(spaces.map_space(wide, spec.observation))
+    return tuple(i for i in float_leaves(spec) if asking[i])
+
+
+def _within_unit(space: gymnasium.spaces.Box) -> bool:
+    return bool((np.abs(space.low) <= 1.0).all() and (np.abs(space.high) <= 1.0).all())
+
+
+def scales_rewards(asked: bool | None, reward_clip: RewardClip) -> bool:
+    """Whether rewards are divided by the deviation of the return. Where nobody said (None): unless a clip gives them their unit.
+
+    No space declares how large rewards are, and what stands beside them in a loss (costs, clips of gradients and values) is
+    made for returns of about one.
+    """
+    return reward_clip == "none" if asked is None else asked
+
+
+def clip_reward(reward: Array, how: RewardClip) -> Array:
+    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r / 5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    if how == "unit":
+        return jnp.clip(reward, -1.0, 1.0)
+    if how == "soft-asymmetric":
+        squeezed = jnp.tanh(reward / 5.0)
+        return 5.0 * jnp.where(reward < 0, 0.3 * squeezed, squeezed)
+    return reward

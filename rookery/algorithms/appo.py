@@ -7,23 +7,26 @@ Two designs were published under this name:
 - `target-policy` (RLlib's APPO): the old policy is a target network, refreshed every `target_period` updates; V-trace
   corrects from the acting policy to the target, and the ratio current / target is clipped to [1 - clip, 1 + clip].
 
-Differs from both: one pass over each batch; Sample Factory's advantage normalisation is left out, so that the loss is a
-mean over rows and its gradient can be accumulated over pieces of a batch.
+In the first the ratio of the objective is the whole correction, so its advantage is r + gamma v' − V without V-trace's
+weight; in the second V-trace's weight corrects up to the target, and the ratio from there.
+
+Differs from both: several passes over each batch in minibatches of whole sequences, as PPO makes them (Sample Factory's
+default is one pass in one piece: with few environments that is too few steps); advantages are normalised over the rows that
+are differentiated together, a minibatch or a chunk of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.actor_critic import ActorCritic, RewardClip
 from rookery.algorithms.updates import chunks_for, first_order
-from rookery.algorithms.vtrace import clip_reward
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec, TrainState
@@ -33,27 +36,42 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec, Tr
 class APPO:
     """Asynchronous PPO: the clipped objective on V-trace targets."""
 
+    whole_sequences: ClassVar[bool] = True  # a minibatch is made of these, whatever the network
     variant: Literal["sample-factory", "target-policy"] = "sample-factory"
     rollout_length: int = 32
     discount: float = 0.99
     trace_lambda: float = 0.95
+    epochs: int = 2
+    """Passes over each batch."""
+    minibatches: int = 4
+    """Groups of whole sequences (columns of a batch), with a gradient step for each."""
     clip: float = 0.1
     """0.1 in Sample Factory, 0.4 in RLlib."""
     value_clip: float = 1.0
     """How far a value may move from the one that acted; sample-factory only."""
     target_period: int = 2
-    learning_rate: float = 1e-4
+    learning_rate: float = 3e-4
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run."""
     entropy_cost: float = 0.003
     value_cost: float = 0.5
-    reward_clip: Literal["none", "unit", "soft-asymmetric"] = "none"
     max_gradient_norm: float = 4.0
+    reward_clip: RewardClip = "none"
+    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    normalise_observations: bool | None = None
+    """By a running mean and deviation; None: vectors of numbers that are not declared to lie within [-1, 1]."""
+    normalise_rewards: bool | None = None
+    """Divide by the running deviation of the discounted return; None: unless they are clipped."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
-        model = actor_critic.build(spec, self.network, torso=torso, remembers=("behaviour_logp", "value"))
-        optimizer = optimizers.adam(self.learning_rate, num_steps=num_updates if self.anneal else None, epsilon=1e-6)
+        model = actor_critic.build(
+            spec, self.network, torso=torso, remembers=("behaviour_logp", "value"),
+            normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
+            reward_clip=self.reward_clip,
+        )  # fmt: skip
+        steps = num_updates * self.epochs * self.minibatches if num_updates and self.anneal else None
+        optimizer = optimizers.adam(self.learning_rate, num_steps=steps, epsilon=1e-6)
         with_target = self.variant == "target-policy"
 
         def refresh(state: TrainState) -> PyTree:
@@ -65,10 +83,12 @@ class APPO:
             optimizer,
             loss=lambda params, slow, rollout: loss(params, slow, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
+            epochs=self.epochs,
+            minibatches=self.minibatches,
             num_chunks=lambda batch: chunks_for(spec, batch),
             slow=(lambda params: jax.tree.map(jnp.copy, params["network"])) if with_target else lambda params: (),
             refresh=refresh if with_target else lambda state: (),
-            needs=Needs(self.rollout_length, self.discount),
+            needs=Needs(self.rollout_length, self.discount, return_discount=model.return_discount(self.discount)),
         )
 
 
@@ -77,19 +97,17 @@ def loss(params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, 
     behaviour_logp, behaviour_value = rollout.extras["behaviour_logp"], rollout.extras["value"]
     if config.variant == "sample-factory":
         old_logp, low, high = behaviour_logp, 1.0 / (1.0 + config.clip), 1.0 + config.clip
-        log_rho = out.logp - behaviour_logp
+        log_rho, weight = out.logp - behaviour_logp, None
     else:
         old_logp = jax.lax.stop_gradient(model.evaluate(params | {"network": slow}, rollout).logp)
         low, high = 1.0 - config.clip, 1.0 + config.clip
-        log_rho = old_logp - behaviour_logp
+        log_rho, weight = old_logp - behaviour_logp, 1.0
     trace = ops.vtrace(
-        value=out.value, value_next=out.value_next, reward=clip_reward(rollout.reward, config.reward_clip),
-        discount=rollout.discount, valid=rollout.valid, log_rho=log_rho, lam=config.trace_lambda,
+        value=out.value, value_next=out.value_next, reward=model.reward(params, rollout.reward),
+        discount=rollout.discount, valid=rollout.valid, log_rho=log_rho, lam=config.trace_lambda, rho_pg_bar=weight,
     )  # fmt: skip
     ratio = jnp.exp(out.logp - old_logp)
-    # sample-factory: the ratio already carries the correction, so the advantage is taken without V-trace's own weight
-    advantage = trace.target - out.value if config.variant == "sample-factory" else trace.advantage
-    advantage = jax.lax.stop_gradient(advantage)
+    advantage = ops.masked_normalise(trace.advantage, rollout.valid)
     surrogate = jnp.minimum(ratio * advantage, jnp.clip(ratio, low, high) * advantage)
     error = jnp.square(trace.target - out.value)
     if config.variant == "sample-factory":

@@ -59,13 +59,13 @@ class DQN:
     noisy: bool = False
     num_atoms: int = 1
     """Of the distribution of returns (C51 has 51); 1: only the mean is learned."""
-    value_range: tuple[float, float] = (-10.0, 10.0)
-    """Of that distribution."""
+    value_range: tuple[float, float] | None = None
+    """Of that distribution, evenly (C51: -10 10, for clipped rewards); None: to ±3,000, dense around 0 (Hafner et al. 2023)."""
     batch_size: int = 32
     gradient_steps: int = 1
     """Batches that are sampled and learned from at once: faster, but priorities are older."""
     target_period: int = 500
-    """Gradient steps between copies to the target network."""
+    """Gradient steps between copies to the target network; fewer in a run that would make less than 50 of them."""
     learning_rate: float = 2.5e-4
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run: what was learned last is then not forgotten again."""
@@ -77,8 +77,8 @@ class DQN:
     exploration: Literal["anneal", "ladder", "mixed"] = "anneal"
     epsilon: float = 0.05
     """Share of random actions in the end; of the ladder, that of its first environment."""
-    epsilon_steps: int = 10_000
-    """Environment steps until then, from 1."""
+    epsilon_steps: int | None = None
+    """Environment steps until then, from 1; None: a tenth of the run. At most half of it."""
     reward_clip: float | None = None
     network: NetworkConfig = field(default_factory=NetworkConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -97,8 +97,11 @@ class DQN:
         return 0 if self.fresh else self.replay.min_size
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
-        atoms = ops.support(*self.value_range, self.num_atoms) if self.num_atoms > 1 else None
-        network = q_network(spec, self.network, atoms=atoms, dueling=self.dueling, noisy=self.noisy, torso=torso)
+        atoms = support_of(self) if self.num_atoms > 1 else None
+        network = q_network(
+            spec, self.network, atoms=atoms, near_zero=self.value_range is None, dueling=self.dueling, noisy=self.noisy,
+            torso=torso,
+        )  # fmt: skip
         if self.network.core != "none":
             raise ValueError("a DQN learns from single transitions, which no memory can be trained on: use --network.core none")
         if self.fresh and (self.gradient_steps > 1 or self.replay.selector == "prioritized"):
@@ -208,6 +211,11 @@ class DQN:
         )  # fmt: skip
 
 
+def support_of(config: DQN) -> Array:
+    """[K] the returns that a distribution is over."""
+    return ops.wide_support(config.num_atoms) if config.value_range is None else ops.support(*config.value_range, config.num_atoms)
+
+
 def values_after(slow: PyTree, batch: Batch, key: Array, *, network: QNetwork, config: DQN) -> Values:
     """What the target network says of the observations that transitions lead to. [1, B, ...], gradients do not flow."""
     return jax.lax.stop_gradient(_values(slow, batch, 1, _noises(key, batch, config)[2], network))
@@ -261,7 +269,7 @@ def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) 
     if config.exploration == "ladder":
         powers = 1.0 + 7.0 * env_index / max(1, num_envs - 1)
         return (config.epsilon**powers).astype(np.float32)
-    left = max(0.0, 1.0 - env_steps / max(1, config.epsilon_steps))
+    left = max(0.0, 1.0 - env_steps / max(1, 10_000 if config.epsilon_steps is None else config.epsilon_steps))
     last = np.full(len(env_index), config.epsilon)
     if config.exploration == "mixed":
         shares, values = zip(*MIXED)

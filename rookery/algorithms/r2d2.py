@@ -10,7 +10,7 @@ errors.
 
 Differs from the paper: sequences may cross episodes (the memory is reset inside them, and rows that lead from one to the next
 count for nothing), so none is padded; the burn-in comes before the `sequence_length` rows that are learned from; importance
-weights are used, as in the released settings; the loss is a mean over rows; collectors compute first priorities from the
+weights are used, as in the released settings; collectors compute first priorities from the
 values that they acted on, in windows that end with their rollout, whose last row has none; a demonstration has no stored
 memory, it starts with that of a new episode and the burn-in brings it up to date.
 """
@@ -41,21 +41,24 @@ PRIORITY_FLOOR = 1e-6
 class R2D2:
     """Recurrent Q-learning from prioritized sequences with stored memory and burn-in."""
 
-    rollout_length: int = 40
+    rollout_length: int = 10
     """Steps between the starts of sequences; they overlap by the rest."""
-    burn_in: int = 40
+    burn_in: int = 10
     """Rows that only bring the memory up to date."""
-    sequence_length: int = 80
+    sequence_length: int = 20
     """Rows after them that are learned from; with the burn-in, a multiple of the rollout length."""
-    discount: float = 0.997
+    discount: float = 0.99
     n_step: int = 5
     dueling: bool = True
-    batch_size: int = 64
+    batch_size: int = 32
     """Sequences per update."""
-    target_period: int = 2_500
-    learning_rate: float = 1e-4
-    adam_epsilon: float = 1e-3
+    target_period: int = 200
+    """Updates between copies to the target network; fewer in a run that would make less than 50 of them."""
+    learning_rate: float = 5e-4
+    adam_epsilon: float = 1e-5
+    """Of the gradient of a loss that is summed over the rows of a sequence, as published (1e-3 on Atari)."""
     max_gradient_norm: float = 40.0
+    """Of that gradient, too."""
     epsilon: float = 0.4
     """Of the first environment; the others have powers of it, as in Ape-X."""
     eta: float = 0.9
@@ -63,10 +66,10 @@ class R2D2:
     """Share of the sequences that are demonstrations (R2D3)."""
     demonstrations: str | None = None
     """Where they are; `rookery record` makes them."""
-    network: NetworkConfig = field(default_factory=lambda: NetworkConfig(core="lstm"))
+    network: NetworkConfig = field(default_factory=lambda: NetworkConfig(core="lstm", activation="relu"))
     replay: ReplayConfig = field(
         default_factory=lambda: ReplayConfig(
-            selector="prioritized", exponent=0.9, beta=0.6, min_size=500, samples_per_insert=4.0, capacity=200_000
+            selector="prioritized", exponent=0.9, beta=0.6, min_size=200, samples_per_insert=8.0, capacity=200_000
         )
     )
     """min_size and samples_per_insert count sequences, capacity counts steps."""
@@ -138,7 +141,8 @@ class R2D2:
 
 
 def loss(newest: PyTree, slow: PyTree, batch: Batch, *, network: QNetwork, config: R2D2) -> tuple[Array, tuple[Report, Array]]:
-    """Weighted mean over the rows after the burn-in, the report, and new priorities [B]. Gradients flow to `newest` alone."""
+    """Weighted sum over the rows after the burn-in, as a mean over sequences; the report, and new priorities [B]. Gradients
+    flow to `newest` alone."""
     rollout, n = batch.rollout, config.burn_in
     first = first_rows(rollout.valid)  # [T + 1, B]
     begin, rest = (jax.tree.map(lambda x, s=s: x[s], rollout.observation) for s in (slice(0, n), slice(n, None)))
@@ -159,7 +163,8 @@ def loss(newest: PyTree, slow: PyTree, batch: Batch, *, network: QNetwork, confi
     each = 0.5 * jnp.square(error)
     priorities = columns.sequence_priority(error, valid, config.eta) + PRIORITY_FLOOR
     report = {"loss/q": ops.masked_mean(each, valid), "q": ops.masked_mean(chosen, valid), "priority": priorities.mean()}
-    return ops.masked_mean(each * batch.weight[None], valid), (report, jax.lax.stop_gradient(priorities))
+    total = len(each) * ops.masked_mean(each * batch.weight[None], valid)
+    return total, (report, jax.lax.stop_gradient(priorities))
 
 
 def first_priorities(rollout: Rollout, config: R2D2) -> np.ndarray:

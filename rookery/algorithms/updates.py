@@ -1,16 +1,21 @@
-"""From a loss to an Agent: the one gradient step that A2C, PG, V-trace and APPO share."""
+"""From a loss to an Agent: the gradient steps that A2C, PG, V-trace and APPO share, and the order of minibatches."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from rookery import ops, spaces
 from rookery.algorithms.actor_critic import ActorCritic
-from rookery.types import Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
+from rookery.networks.convolution import inside_loop
+from rookery.types import (
+    BATCH_MAJOR, Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState,
+)  # fmt: skip
 
 Loss = Callable[[PyTree, PyTree, Rollout], tuple[Array, Report]]  # (params, slow, rollout) -> masked mean, report
 
@@ -22,13 +27,23 @@ def first_order(
     loss: Loss,
     needs: Needs,
     max_gradient_norm: float,
+    summed: bool = False,
+    epochs: int = 1,
+    minibatches: int = 1,
     num_chunks: Callable[[Batch], int] = lambda batch: 1,
     slow: Callable[[PyTree], PyTree] = lambda params: (),
     refresh: Callable[[TrainState], PyTree] = lambda state: state.slow,
 ) -> Agent:
     """An Agent that takes one clipped gradient step of `loss` per batch.
 
+    summed: the gradient is that of the sum over the T·B rows, not of their mean, so that a clip and an epsilon that were
+    published for a sum stand as they were, whatever the batch.
+    epochs, minibatches: `learn` passes so often over a batch, in groups of whole columns, with a step for each; whoever ships
+    gradients passes once.
     slow: what starts out beside the parameters (a target network); refresh: (state after the step) -> its next value.
+
+    A gradient is {"network": shaped like the network, "seen": statistics of its batch for the normalisers}: topologies that
+    ship gradients carry both, and `apply` needs nothing else.
     """
 
     def init(key: Array) -> TrainState:
@@ -36,29 +51,80 @@ def first_order(
         return TrainState(params, slow(params), optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
 
     def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
+        tree, report = descent(params, slow, batch)
+        return Gradients({"network": tree, "seen": model.statistics(batch.rollout)}, report)
+
+    def descent(params: PyTree, slow: PyTree, batch: Batch) -> tuple[PyTree, Report]:
+        """The clipped gradient of the network's parameters."""
+
         def of_network(network: PyTree, rollout: Rollout) -> tuple[Array, Report]:
             return loss(params | {"network": network}, slow, rollout)
 
         tree, report = ops.accumulate(of_network, params["network"], batch.rollout, num_chunks(batch))
-        tree, norms = ops.clip_by_global_norm(tree, max_gradient_norm)
-        return Gradients(tree, report | {"gradient_norm": norms.total})
+        rows = batch.rollout.valid.size if summed else 1
+        tree, norms = ops.clip_by_global_norm(tree, max_gradient_norm / rows)
+        tree = jax.tree.map(lambda leaf: leaf * rows, tree) if summed else tree
+        return tree, report | {"gradient_norm": norms.total * rows}
 
     def apply(state: TrainState, gradients: Gradients) -> TrainState:
-        step, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
-        params = state.params | {"network": optax.apply_updates(state.params["network"], step)}
-        state = TrainState(params, state.slow, optimizer_state, state.updates + 1)
+        return ended(step(state, gradients.tree["network"]), gradients.tree["seen"])
+
+    def step(state: TrainState, tree: PyTree) -> TrainState:
+        network = state.params["network"]
+        change, optimizer_state = optimizer.update(tree, state.optimizer, network)
+        return state._replace(
+            params=state.params | {"network": optax.apply_updates(network, change)}, optimizer=optimizer_state
+        )
+
+    def ended(state: TrainState, seen: PyTree) -> TrainState:
+        """After the last step on a batch."""
+        state = state._replace(params=model.observed(state.params, seen), updates=state.updates + 1)
         return state._replace(slow=refresh(state))
 
     def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
-        grads = gradients(state.params, state.slow, batch, key)
-        state = apply(state, grads)
-        state = state._replace(params=model.observe_batch(state.params, batch.rollout))
-        return Learned(state, grads.report, None)
+        if epochs * minibatches == 1:
+            grads = gradients(state.params, state.slow, batch, key)
+            return Learned(apply(state, grads), grads.report, None)
+
+        def minibatch(state: TrainState, index: Array) -> tuple[TrainState, Report]:
+            with inside_loop():
+                tree, report = descent(state.params, state.slow, columns_of(whole, index))
+            return step(state, tree), report
+
+        whole = ops.spread.everywhere(batch)  # a minibatch is drawn from all of it
+        order = shuffles(key, epochs, batch.rollout.valid.shape[1]).reshape(epochs * minibatches, -1)
+        state, reports = jax.lax.scan(minibatch, state, order)
+        report = {name: values.mean() for name, values in reports.items()}
+        return Learned(ended(state, model.statistics(batch.rollout)), report, None)
 
     return Agent(
         init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
         gradients=gradients, apply=apply,
     )  # fmt: skip
+
+
+def columns_of(batch: Batch, index: Array) -> Batch:
+    """Some columns of a batch, by their numbers."""
+    take = lambda name, tree: jax.tree.map(lambda x: jnp.take(x, index, axis=0 if name in BATCH_MAJOR else 1), tree)
+    rollout = Rollout(**{name: take(name, tree) for name, tree in batch.rollout._asdict().items()})
+    return Batch(rollout, jnp.take(batch.weight, index), ())
+
+
+def shuffles(key: Array, epochs: int, columns: int) -> Array:
+    """[epochs, columns]: a new order of the columns for each epoch.
+
+    One random permutation, read in each epoch with another stride (coprime to its length) and start: every minibatch is
+    drawn anew, and only one sort is paid (sorting 4 x 2,048 took 1.5 ms of an 11 ms update on CPU).
+    """
+    keys = dict(zip(("order", "stride", "start"), jax.random.split(key, 3)))
+    strides = np.array([a for a in range(1, columns + 1) if math.gcd(a, columns) == 1 and a * columns < 2**31], np.uint32)
+    # random bits above the index: numbers alone are sorted in a quarter of the time of an argsort
+    places = max(1, (columns - 1).bit_length())
+    tickets = (jax.random.bits(keys["order"], (columns,)) << places) | jnp.arange(columns, dtype=jnp.uint32)
+    order = jnp.sort(tickets, stable=False) & jnp.uint32((1 << places) - 1)
+    stride = jnp.asarray(strides)[jax.random.randint(keys["stride"], (epochs, 1), 0, len(strides))]
+    start = jax.random.randint(keys["start"], (epochs, 1), 0, columns).astype(jnp.uint32)
+    return order[(jnp.arange(columns, dtype=jnp.uint32)[None] * stride + start) % columns]
 
 
 def chunks_for(spec: Spec, batch: Batch, frames: int = 168, most: int = 4) -> int:

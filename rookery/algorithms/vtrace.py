@@ -3,20 +3,21 @@
 An actor-critic that learns from slightly old data: truncated importance weights correct for the difference between
 the policy that acted and the one that learns.
 
-Differs from the paper: losses are means over the valid rows, not sums over T x B, so that the learning rate does not
-depend on the batch; the defaults below are rescaled for that.
+The loss is summed over the T·B rows of a batch, as published: the clip of its gradient and RMSProp's epsilon, which
+belong to that sum, stand as in the paper. (RMSProp divides the sum out again: the learning rate belongs to no batch.)
+
+Differs from the paper: rewards are divided by the running deviation of the return where they are not clipped.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.actor_critic import ActorCritic, RewardClip
 from rookery.algorithms.updates import chunks_for, first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
@@ -37,18 +38,26 @@ class VTrace:
     """Decay the learning rate linearly to zero over the planned run."""
     entropy_cost: float = 0.01
     value_cost: float = 0.5
-    reward_clip: Literal["none", "unit", "soft-asymmetric"] = "none"
+    reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
-    max_gradient_norm: float = 0.5
-    """The paper's 40 belongs to a loss summed over 640 rows: 0.06 of a mean."""
-    rmsprop_epsilon: float = 1e-5
-    """The paper's 0.01 belongs to that sum, too; with a mean it would drown small gradients."""
+    normalise_observations: bool | None = None
+    """By a running mean and deviation; None: vectors of numbers that are not declared to lie within [-1, 1]."""
+    normalise_rewards: bool | None = None
+    """Divide by the running deviation of the discounted return; None: unless they are clipped."""
+    max_gradient_norm: float = 40.0
+    """Of the loss summed over the T·B rows of a batch."""
+    rmsprop_epsilon: float = 0.01
+    """Below the root, of the squared gradient of that sum: 2.4e-8 of a mean over the paper's 640 rows."""
     previous: bool = False
     """Show the network its previous action and reward (IMPALA's LSTM agents)."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
-        model = actor_critic.build(spec, self.network, torso=torso, previous=self.previous, remembers=("behaviour_logp",))
+        model = actor_critic.build(
+            spec, self.network, torso=torso, previous=self.previous, remembers=("behaviour_logp",),
+            normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
+            reward_clip=self.reward_clip,
+        )  # fmt: skip
         optimizer = optimizers.rmsprop(
             self.learning_rate, num_steps=num_updates if self.anneal else None, decay=0.99, epsilon=self.rmsprop_epsilon
         )
@@ -57,8 +66,11 @@ class VTrace:
             optimizer,
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
+            summed=True,
             num_chunks=lambda batch: chunks_for(spec, batch),
-            needs=Needs(self.rollout_length, self.discount, previous=self.previous),
+            needs=Needs(
+                self.rollout_length, self.discount, previous=self.previous, return_discount=model.return_discount(self.discount)
+            ),
         )
 
 
@@ -66,7 +78,7 @@ def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace
     out = model.evaluate(params, rollout)
     log_rho = out.logp - rollout.extras["behaviour_logp"]
     trace = ops.vtrace(
-        value=out.value, value_next=out.value_next, reward=clip_reward(rollout.reward, config.reward_clip),
+        value=out.value, value_next=out.value_next, reward=model.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, log_rho=log_rho,
         rho_bar=config.rho_bar, c_bar=config.c_bar, lam=config.trace_lambda,
     )  # fmt: skip
@@ -81,11 +93,3 @@ def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace
     report["rho"] = ops.masked_mean(jnp.exp(log_rho), rollout.valid)
     return sum(means.values()), report
 
-
-def clip_reward(reward: Array, how: str) -> Array:
-    if how == "unit":
-        return jnp.clip(reward, -1.0, 1.0)
-    if how == "soft-asymmetric":
-        squeezed = jnp.tanh(reward / 5.0)
-        return 5.0 * jnp.where(reward < 0, 0.3 * squeezed, squeezed)
-    return reward

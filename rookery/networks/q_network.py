@@ -55,12 +55,15 @@ def q_network(
     config: NetworkConfig,
     *,
     atoms: Array | None = None,
+    near_zero: bool = False,
     dueling: bool = False,
     noisy: bool = False,
     noise_scale: float = 0.5,
     torso: Torso | None = None,
 ) -> QNetwork:
-    """atoms: [K] the support of a distribution of returns; None: only their mean. torso: the user's own encoder."""
+    """atoms: [K] the support of a distribution of returns; None: only their mean. near_zero: a new network takes every return
+    to be about 0, not one as likely as another; on a wide support that would be an error of thousands to be unlearned.
+    torso: the user's own encoder."""
     if not isinstance(spec.action, gymnasium.spaces.Discrete):
         raise ValueError(
             f"value-based algorithms choose among countable actions, and {spec.id or 'this environment'} takes {spec.action}: "
@@ -87,6 +90,9 @@ def q_network(
         params["heads"] = heads or {"action": _stack(size, A * K, False)}
         ours = {name: part for name, part in params.items() if torso is None or name != "encoder"}
         params |= orthogonal(own_key, ours)
+        if near_zero and atoms is not None:
+            last = params["heads"]["state" if dueling else "action"][-1]
+            last["bias"] = jnp.tile(_around_zero(atoms), 1 if dueling else A)
         if noisy:  # beside the weights, which are orthogonal; noise is the same for all of a layer
             params["heads"] = {name: [_with_noise(p, noise_scale) for p in head] for name, head in params["heads"].items()}
         return params
@@ -125,6 +131,12 @@ def q_network(
         return spread.by_columns(functools.partial(unroll, noise=None))(params, observation, memory, first)
 
     return QNetwork(init, memory, step, unroll_spread)
+
+
+def _around_zero(atoms: Array) -> Array:
+    """[K] logits of a distribution over the atoms next to 0: a normal in their number, three wide."""
+    places = jnp.arange(len(atoms)) - jnp.argmin(jnp.abs(atoms))
+    return -0.5 * jnp.square(places / 3.0)
 
 
 def _stack(size: int, out: int, hidden: bool) -> list[PyTree]:

@@ -27,6 +27,7 @@ from rookery.ops.q_learning import (
     of_action,
     squeeze_value,
     support,
+    wide_support,
     unsqueeze_value,
 )
 from rookery.ops.ranks import centred_ranks
@@ -65,6 +66,7 @@ __all__ = [
     "squashed_gaussian",
     "squeeze_value",
     "support",
+    "wide_support",
     "unsqueeze_value",
     "vtrace",
 ]

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from rookery.types import PyTree
 
 _ILLEGAL = -1e9  # exp gives exactly 0; finite, so that 0 * logit stays 0 and gradients stay finite
+LARGEST_BOUND = 1e6  # of a Box that is a range; beyond, it stands for "no bound"
 _LARGEST_TANH = 1 - 2**-24  # the float32 below 1
 # Nodes for E[log(1 - tanh² u)] under N(mean, std). Its kink at 0 is 1 wide: 32 nodes err by less than 1e-7 at std ≤ 1,
 # 2e-4 at 2 and 3e-2 at 5, whatever the mean.
@@ -163,29 +164,44 @@ def _softmax_parts(logits: Array) -> tuple[Array, Array, Array]:
 # --------------------------------------------------------------------------------------------------- continuous
 
 
-def gaussian(shape: int | Sequence[int]) -> Distribution:
-    """Independent normals; outputs [..., 2 * prod(shape)] are means, then log standard deviations, unclamped."""
+def gaussian(shape: int | Sequence[int], low: ArrayLike = -1.0, high: ArrayLike = 1.0) -> Distribution:
+    """centre + half · u with u independent normals; outputs [..., 2 * prod(shape)] are the means of u, then its log standard
+    deviations, unclamped. u = ±1 are the bounds `low` and `high`; actions beyond them are for the environment to clip.
+
+    The entropy, as the density, is that of the action: it grows with the bounds, by a constant.
+    """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     size = math.prod(shape)
+    low, high = (np.broadcast_to(np.asarray(bound, np.float64), shape).reshape(-1) for bound in (low, high))
+    centre, half = ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+    log_half = float(np.log((high - low) / 2).sum())
+    plain = not centre.any() and (half == 1).all()  # then an action is u itself, to the last bit
+
+    def to_action(u: Array) -> Array:
+        return _to_event(u if plain else _lift(centre, u) + _lift(half, u) * u, shape)
+
+    def to_u(action: Array) -> Array:
+        flat = _from_event(action, shape)
+        return flat if plain else (flat - _lift(centre, flat)) * _lift(1 / half, flat)
 
     def sample(key: Array, outputs: Array) -> Array:
-        return _to_event(_normal_sample(key, outputs, size), shape)
+        return to_action(_normal_sample(key, outputs, size))
 
     def mode(outputs: Array) -> Array:
-        return _to_event(outputs[..., :size], shape)
+        return to_action(outputs[..., :size])
 
     def logp(outputs: Array, action: Array) -> Array:
-        return _normal_logp(outputs, _from_event(action, shape), size)
+        return _normal_logp(outputs, to_u(action), size) - log_half
 
     def entropy(outputs: Array) -> Array:
-        return jnp.sum(outputs[..., size:], -1) + size * 0.5 * math.log(2 * math.pi * math.e)
+        return jnp.sum(outputs[..., size:], -1) + (log_half + size * 0.5 * math.log(2 * math.pi * math.e))
 
     def kl(p_outputs: Array, q_outputs: Array) -> Array:
         return _normal_kl(p_outputs, q_outputs, size)
 
     def sample_and_logp(key: Array, outputs: Array) -> tuple[Array, Array]:
-        x, logp = _normal_sample_and_logp(key, outputs, size)
-        return _to_event(x, shape), logp
+        u, logp = _normal_sample_and_logp(key, outputs, size)
+        return to_action(u), logp - log_half
 
     return Distribution(2 * size, sample, mode, logp, entropy, kl, sample_and_logp)
 
@@ -310,7 +326,11 @@ def product(parts: PyTree) -> Distribution:
 
 
 def for_space(space: spaces.Space, squash: bool = False) -> Distribution:
-    """The distribution over a gymnasium action space; `squash`: bounded Boxes get `squashed_gaussian`."""
+    """The distribution over a gymnasium action space; `squash`: bounded Boxes get `squashed_gaussian`.
+
+    Without it they get a Gaussian in units of their bounds: a new policy, of deviation one, then covers [0, 500] as it covers
+    [-1, 1]. A Box without bounds gets a plain one.
+    """
     match space:
         case spaces.Discrete():
             return categorical(int(space.n))
@@ -320,6 +340,8 @@ def for_space(space: spaces.Space, squash: bool = False) -> Distribution:
             return bernoulli(space.shape)
         case spaces.Box() if not np.issubdtype(space.dtype, np.floating):
             raise TypeError(f"No distribution for {space}: its numbers are whole; declare it as MultiDiscrete.")
+        case spaces.Box() if not squash and is_range(space):
+            return gaussian(space.shape, space.low, space.high)
         case spaces.Box() if not squash:
             return gaussian(space.shape)
         case spaces.Box() if space.is_bounded("both") and (space.low < space.high).all():
@@ -337,6 +359,12 @@ def for_space(space: spaces.Space, squash: bool = False) -> Distribution:
         f"No distribution for the action space {space}: rewrite it, with a gymnasium wrapper, as Discrete, "
         "MultiDiscrete, MultiBinary, Box, or a non-empty Dict or Tuple of these."
     )
+
+
+def is_range(space: spaces.Box) -> bool:
+    """Are these bounds a range that actions are meant to cover? The largest number of a type is no bound that means anything."""
+    finite = space.is_bounded("both") and (space.low < space.high).all()
+    return bool(finite and max(np.abs(space.low).max(), np.abs(space.high).max()) < LARGEST_BOUND)
 
 
 def _simple(

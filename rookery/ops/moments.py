@@ -33,6 +33,11 @@ def init(shape: tuple[int, ...] = ()) -> Moments:
     )
 
 
+def of(x: Array, rank: int, mask: Array | None = None) -> Moments:
+    """Moments of the samples x [..., *shape] alone, where `shape` has `rank` axes; those whose mask [...] is not 0."""
+    return update(init(x.shape[x.ndim - rank :]), x, mask)
+
+
 def update(moments: Moments, x: Array, mask: Array | None = None) -> Moments:
     """Merge the samples x [..., *shape] of all leading axes, those whose mask [...] is not 0. No gradient flows."""
     x, moments = jax.lax.stop_gradient((x, moments))

@@ -35,17 +35,30 @@ def support(low: float, high: float, num_atoms: int) -> Array:
     return jnp.linspace(low, high, num_atoms)
 
 
-def categorical_projection(returns: Array, probabilities: Array, atoms: Array) -> Array:
-    """A distribution over `returns` as one over the equally spaced `atoms` (Bellemare et al. 2017, C51).
+def wide_support(num_atoms: int, largest: float = 3_000.0) -> Array:
+    """[K] returns from −largest to largest, dense around 0: sign(u) (exp |u| − 1) of equally spaced u (Hafner et al. 2023).
 
-    returns, probabilities [..., J], atoms [K] -> [..., K]. What lies between two atoms is shared by its distance to them;
-    what lies beyond the ends goes to the ends. m_i = Σ_j p_j max(0, 1 − |clip(returns_j) − z_i| / Δz) has no special case
-    for a return that meets an atom exactly. No gradient flows through it.
+    The scale of a return need not be known: 51 atoms are 0.4 apart at 0 and a third of their size apart further out, and
+    what lies between two of them keeps its mean.
     """
-    spacing = (atoms[-1] - atoms[0]) / (atoms.shape[0] - 1)
+    ends = jnp.log1p(largest)
+    u = jnp.linspace(-ends, ends, num_atoms)
+    return jnp.sign(u) * jnp.expm1(jnp.abs(u))
+
+
+def categorical_projection(returns: Array, probabilities: Array, atoms: Array) -> Array:
+    """A distribution over `returns` as one over `atoms`, in ascending order (Bellemare et al. 2017, C51).
+
+    returns, probabilities [..., J], atoms [K] -> [..., K]. What lies between two atoms is shared by its distance to them, so
+    that the mean stays; what lies beyond the ends goes to the ends. m_i = Σ_j p_j hat_i(clip(returns_j)), where hat_i is 1 at
+    atom i and falls to 0 at its neighbours: no special case for a return that meets an atom. No gradient flows through it.
+    """
     clipped = jnp.clip(returns, atoms[0], atoms[-1])[..., None, :]  # [..., 1, J]
-    places = atoms.reshape((1,) * (returns.ndim - 1) + (-1, 1))  # [..., K, 1]
-    shares = jnp.clip(1.0 - jnp.abs(clipped - places) / spacing, 0.0, 1.0)
+    lift = lambda x: x.reshape((1,) * (returns.ndim - 1) + (-1, 1))  # [..., K, 1]
+    gaps = jnp.diff(atoms)
+    below, above = jnp.concatenate([gaps[:1], gaps]), jnp.concatenate([gaps, gaps[-1:]])  # [K] to the neighbours
+    distance = clipped - lift(atoms)
+    shares = jnp.clip(1.0 - jnp.maximum(distance / lift(above), -distance / lift(below)), 0.0, 1.0)
     return jax.lax.stop_gradient(jnp.sum(shares * probabilities[..., None, :], -1))
 
 

@@ -30,7 +30,7 @@ def vtrace(
     log_rho: Array,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
-    rho_pg_bar: float = 1.0,
+    rho_pg_bar: float | None = 1.0,
     lam: float = 1.0,
 ) -> VTrace:
     """V-trace targets v and advantages A, with ratio_t = exp(log_rho_t) = π(a_t | x_t) / μ(a_t | x_t):
@@ -40,7 +40,7 @@ def vtrace(
         A_t = min(rho_pg_bar, ratio_t) (reward_t + discount_t (λ v_{t+1} + (1 − λ) V(x_{t+1})) − V(x_t))
 
     Rows read as in `rookery.ops.returns`. Where row t + 1 is no transition (a truncation, the window's end), v_{t+1}
-    is V(x_{t+1}), that is `value_next[t]`. The fixed point is V of π clipped by rho_bar; c_bar changes only the speed.
+    is V(x_{t+1}), that is `value_next[t]`. rho_pg_bar None: A_t without its weight, for an objective that has the ratio itself. The fixed point is V of π clipped by rho_bar; c_bar changes only the speed.
 
     All arrays [T, B] -> two arrays [T, B]. No gradient flows through either.
     """
@@ -54,5 +54,6 @@ def vtrace(
     # V(x_{t+1}) + λ acc_{t+1} is the λ-mixture above, and acc is 0 exactly where v_{t+1} has to be V(x_{t+1}).
     acc_next = jnp.concatenate([acc[1:], jnp.zeros_like(acc[:1])])
     bootstrap = value_next + lam * acc_next
-    advantage = valid * jnp.minimum(rho_pg_bar, ratio) * (reward + discount * bootstrap - value)
+    weight = 1.0 if rho_pg_bar is None else jnp.minimum(rho_pg_bar, ratio)
+    advantage = valid * weight * (reward + discount * bootstrap - value)
     return jax.lax.stop_gradient(VTrace(target=value + acc, advantage=advantage))

@@ -64,7 +64,7 @@ def load(path: str | Path, *, root: str | Path = "runs", algorithm: Any = None, 
     cfg = config.from_dict(run.config["config"], algorithm=algorithm, env=env, torso=torso)
     tree, _ = checkpoint.load(run.checkpoint or newest_checkpoint(run))
     spec = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
-    agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
+    agent = cfg.build(spec)
     return Policy(agent, spec, jax.tree.map(np.asarray, saved_params(agent, tree["topology"])))
 
 

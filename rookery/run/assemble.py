@@ -45,7 +45,7 @@ def assemble(cfg: Config) -> Parts:
                 raise
             given = ", ".join(f"{key}={value!r}" for key, value in cfg.env_options.items())
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
-        agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates, torso=cfg.torso)
+        agent = cfg.build(spec)
         check(cfg, agent, spec)
         if cfg.run.devices > 1 and cfg.run.learner_processes is None:  # else they are those of other processes
             from rookery.workers.mesh import mesh_of

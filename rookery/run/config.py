@@ -18,6 +18,7 @@ import msgspec
 
 from rookery import systems
 from rookery.run import startup
+from rookery.run.fitting import fitted
 from rookery.runtime.interface import Resources
 from rookery.types import Agent, Spec
 
@@ -128,6 +129,11 @@ class Config:
         """Planned, for schedules: resets are no steps, so a run may need a few more."""
         warm_up = self.algorithm.warm_up_steps if hasattr(self.algorithm, "warm_up_steps") else 0
         return max(1, math.ceil((self.run.total_steps - warm_up) / (self.steps_per_update or 1)))  # 0 is refused later
+
+    def build(self, spec: Spec) -> Agent:
+        """The agent, with periods that fit the run (see run/fitting.py)."""
+        algorithm = fitted(self.algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
+        return algorithm.build(spec, num_updates=self.num_updates, torso=self.torso)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for config.json."""
@@ -240,9 +246,11 @@ def check_values(config: Config) -> None:
         raise ConfigError("--stop-eval-return and --eval-every need evaluations: --eval-episodes must be at least 1")
     minibatches = getattr(algorithm, "minibatches", 1)
     recurrent = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
-    pieces = topology.num_envs if recurrent or minibatches == 1 else topology.num_envs * algorithm.rollout_length
-    if pieces % minibatches:
-        what = "sequences (one per environment, as the network has a memory)" if recurrent else "steps per update"
+    whole = recurrent or getattr(algorithm, "whole_sequences", False)
+    pieces = steps = round(config.steps_per_update) if minibatches > 1 else 1
+    pieces = steps // algorithm.rollout_length if whole and minibatches > 1 else steps
+    if minibatches > 1 and pieces % minibatches:
+        what = "sequences (one per environment) per update" if whole else "steps per update"
         below = max(n for n in range(1, minibatches) if pieces % n == 0)
         raise ConfigError(f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}")
 
@@ -300,7 +308,7 @@ def _differences(mine: Any, base: Any, prefix: str = "") -> list[str]:
             continue
         if dataclasses.is_dataclass(value):
             words += _differences(value, other, prefix=f"{f.name}.")
-        elif isinstance(value, bool):
+        elif isinstance(value, bool) and f.type in (bool, "bool"):
             words.append(_flag(f.name, prefix if value else f"{prefix}no-"))
         else:
             words += [_flag(f.name, prefix), *(map(str, value) if isinstance(value, tuple) else [str(value)])]

@@ -34,7 +34,7 @@ from rookery.workers.bundle import Bundle
 from rookery.workers.flat import to_flat
 from rookery.workers.gradients import Found
 from rookery.workers.learner import Update
-from rookery.workers.parameters import Applied, ParameterShard, joined, owned, whole_state
+from rookery.workers.parameters import Applied, ParameterShard, joined, owned, trained, whole_state
 from rookery.workers.shapes import rollout_specs
 
 
@@ -204,7 +204,7 @@ class _Server:
             return
         self.accepted += 1
         self.meters.moved("gradients", len(self.shards))
-        cut = [owned(found.tree, found.tree, index, len(self.shards)) for index in range(len(self.shards))]
+        cut = [owned(found.tree, trained(found.tree), index, len(self.shards)) for index in range(len(self.shards))]
         self.flights.append(Flight(place, found, [s.call("apply", part) for s, part in zip(self.shards, cut)]))
 
     def _learned(self, flight: Flight) -> None:

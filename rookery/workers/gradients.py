@@ -104,12 +104,3 @@ def _compiled(agent: Agent) -> Callable[..., Any]:
 
     return jax.jit(gradients)
 
-
-def untouched(agent: Agent, batch: Batch) -> list[str]:
-    """Parts of the parameters that a gradient does not reach (normalisers), by name; nothing is computed."""
-    assert agent.gradients is not None
-    state = jax.eval_shape(agent.init, ops.random.key(0))
-    found = jax.eval_shape(agent.gradients, state.params, state.slow, device_part(batch), ops.random.key(0))
-    if len(jax.tree.leaves(found.tree)) == len(jax.tree.leaves(state.params)):
-        return []
-    return sorted(name for name, part in state.params.items() if name != "network" and jax.tree.leaves(part))

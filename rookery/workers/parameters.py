@@ -36,7 +36,7 @@ class ParameterShard:
         """snapshot: of the whole state, as a Learner's is."""
         whole, self.version = state_of(agent, seed, snapshot), int(snapshot["version"]) if snapshot else 0
         self._agent, self._index, self._num_shards = agent, index, num_shards
-        self._state: TrainState = owned(whole, trained(whole), index, num_shards)
+        self._state: TrainState = owned(whole, trained(whole.params), index, num_shards)
         self._apply = jax.jit(self._guarded, donate_argnums=(2,))
         self._ended = time.perf_counter()
 
@@ -93,10 +93,10 @@ def state_of(agent: Agent, seed: int, snapshot: PyTree | None) -> TrainState:
     return from_flat(jax.eval_shape(agent.init, ops.random.key(seed)), snapshot["state"])
 
 
-def trained(state: TrainState) -> PyTree:
-    """What gradients are of: the network, where the parameters have other parts (normalisers) beside it."""
-    params = state.params
-    return params["network"] if isinstance(params, dict) and "network" in params else params
+def trained(tree: PyTree) -> PyTree:
+    """Of parameters, or of a gradient, what an optimizer steps: the network, where other parts (normalisers, what they have
+    seen) stand beside it."""
+    return tree["network"] if isinstance(tree, dict) and "network" in tree else tree
 
 
 def owned(tree: PyTree, like: PyTree, shard: int, num_shards: int) -> PyTree:
@@ -125,8 +125,8 @@ def owned(tree: PyTree, like: PyTree, shard: int, num_shards: int) -> PyTree:
 
 def whole_state(parts: Sequence[TrainState], like: TrainState) -> TrainState:
     """The state that `owned` cut up; like: one of the same shapes, uncut."""
-    shape: Any = jax.tree.structure(trained(like))
-    sizes = [leaf.size for leaf in jax.tree.leaves(trained(like))]
+    shape: Any = jax.tree.structure(trained(like.params))
+    sizes = [leaf.size for leaf in jax.tree.leaves(trained(like.params))]
 
     def join(whole: PyTree, *pieces: PyTree) -> PyTree:
         if jax.tree.structure(whole) == shape:

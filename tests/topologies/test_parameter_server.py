@@ -72,7 +72,7 @@ def test_one_bundle_resumes_bit_for_bit_with_its_replay_and_the_moments_of_all_s
 def test_a_state_that_is_cut_into_shards_is_whole_again_with_its_optimizer() -> None:
     state = jax.jit(built("dqn").init)(ops.random.key(0))
     state = jax.tree.map(lambda x: x + np.arange(x.size, dtype=np.float32).reshape(x.shape).astype(x.dtype), state)
-    parts = [owned(state, trained(state), shard, 3) for shard in range(3)]
+    parts = [owned(state, trained(state.params), shard, 3) for shard in range(3)]
     sizes = [sum(leaf.size for leaf in jax.tree.leaves(part.params)) for part in parts]
     assert min(sizes) > 0 and sum(sizes) == sum(leaf.size for leaf in jax.tree.leaves(state.params))
     moments = [leaf.size for part in parts for leaf in jax.tree.leaves(part.optimizer) if leaf.ndim]

@@ -1,0 +1,26 @@
+"""Periods that fit the run: what an algorithm repeats or anneals is held against how long it will train.
+
+A period of a paper belongs to that paper's hundreds of millions of steps. In a run that makes fewer updates than the period,
+the target network would never be copied, and exploration never end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+COPIES = 50  # of the target network, at least, however short the run
+ANNEALED = 10  # epsilon is annealed over the first tenth of a run where nobody said over how much
+HALF = 2  # and over no more than half of it
+
+
+def fitted(algorithm: Any, *, total_steps: int, num_updates: int) -> Any:
+    """`algorithm` with periods that a run of so many environment steps and updates is long enough for."""
+    changes: dict[str, Any] = {}
+    if (period := getattr(algorithm, "target_period", None)) is not None:
+        steps = num_updates * getattr(algorithm, "gradient_steps", 1)
+        changes["target_period"] = max(1, min(period, steps // COPIES))
+    if hasattr(algorithm, "epsilon_steps"):
+        asked = algorithm.epsilon_steps
+        changes["epsilon_steps"] = total_steps // ANNEALED if asked is None else min(asked, total_steps // HALF)
+    return dataclasses.replace(algorithm, **changes) if changes else algorithm
