@@ -21,15 +21,17 @@ from rookery.types import Batch, Rollout, Spec
 T, B, GAMMA = 9, 6, 0.5
 SPEC = Spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4))
 NETWORK = NetworkConfig(hidden=(8,))
-COSTS = dict(network=NETWORK, entropy_cost=0.02, max_gradient_norm=1e9, learning_rate=0.01, anneal=False)
+COSTS = dict(
+    network=NETWORK, entropy_cost=0.02, max_gradient_norm=1e9, learning_rate=0.01, anneal=False, normalise_rewards=False,
+)
 
 ALGORITHMS = {
     "ppo": PPO(epochs=1, minibatches=1, value_cost=0.7, **COSTS),
     "a2c": A2C(gae_lambda=0.9, value_cost=0.7, **COSTS),
     "pg": PG(**COSTS),
     "vtrace": VTrace(trace_lambda=0.9, value_cost=0.7, rmsprop_epsilon=0.01, **COSTS),
-    "appo": APPO(value_cost=0.7, clip=0.2, value_clip=0.3, **COSTS),
-    "appo-target": APPO(variant="target-policy", value_cost=0.7, clip=0.2, **COSTS),
+    "appo": APPO(value_cost=0.7, clip=0.2, value_clip=0.3, epochs=1, minibatches=1, **COSTS),
+    "appo-target": APPO(variant="target-policy", value_cost=0.7, clip=0.2, epochs=1, minibatches=1, **COSTS),
 }
 FIRST_ORDER = [name for name in ALGORITHMS if name != "ppo"]
 

@@ -118,12 +118,11 @@ def ppo(seen, before, rollout, config):
 
 
 def appo(seen, rollout, config):
-    """Sample Factory's: V-trace's weighted advantage, and the ratio again in the clipped objective."""
+    """Sample Factory's: the ratio is in the clipped objective, and nowhere else."""
     log_rho = seen.logp - rollout.extras["behaviour_logp"]
     target, advantage = vtrace(seen, rollout, log_rho, lam=config.trace_lambda)
-    weighted = np.minimum(1.0, np.exp(log_rho)) * advantage
     return _clipped(
-        seen, rollout, np.exp(log_rho), weighted, target, config, clip=(1 / (1 + config.clip), 1 + config.clip),
+        seen, rollout, np.exp(log_rho), _standardised(advantage, rollout.valid), target, config, clip=(1 / (1 + config.clip), 1 + config.clip),
         old_value=rollout.extras["value"], value_clip=config.value_clip,
     )  # fmt: skip
 
@@ -134,7 +133,7 @@ def appo_target(seen, slow, rollout, config):
     target, advantage = vtrace(seen, rollout, log_rho, lam=config.trace_lambda)
     weighted = np.minimum(1.0, np.exp(log_rho)) * advantage
     ratio = np.exp(seen.logp - slow.logp)
-    clip = (1 - config.clip, 1 + config.clip)
+    clip, weighted = (1 - config.clip, 1 + config.clip), _standardised(weighted, rollout.valid)
     return _clipped(seen, rollout, ratio, weighted, target, config, clip=clip, old_value=None, value_clip=None)
 
 

@@ -77,7 +77,7 @@ def test_illegal_actions_are_never_taken_and_do_not_count_for_the_entropy(float_
         rows = jax.tree.map(lambda x: jnp.stack([x, x]), observation)
         blank = jnp.ones((1, NUMBER))
         rollout = Rollout(rows, jnp.zeros((1, NUMBER), jnp.int32), blank, blank, blank, {}, (), (), (), ())
-        seen = model.observe_batch(params, rollout)  # moments that would shift and scale a mask, if they were used on it
+        seen = model.observed(params, model.statistics(rollout))  # moments that would shift and scale a mask, if they were used on it
         evaluation = model.evaluate(seen, rollout)
         return model.act(seen, observation, (), key, explore), evaluation
 
@@ -143,7 +143,8 @@ def test_acting_and_learning_see_the_same_policy(name):
     model = model_of(spec, network, **options)
     agent = kind(rollout_length=7, network=network, **options).build(spec)._replace(act=model.act)
     params, rng = random_params(model), np.random.default_rng(0)
-    evaluate, observe = jax.jit(model.evaluate), jax.jit(model.observe_batch)
+    evaluate = jax.jit(model.evaluate)
+    observe = jax.jit(lambda params, rollout: model.observed(params, model.statistics(rollout)))
     collector = collect_from(env, agent)
     for version in range(3):
         collector.publish(params, version)

@@ -47,7 +47,7 @@ def random_network(algorithm, seed, scale=0.5):
 
 
 def atoms_of(algorithm):
-    return ops.support(*algorithm.value_range, algorithm.num_atoms) if algorithm.num_atoms > 1 else None
+    return dqn.support_of(algorithm) if algorithm.num_atoms > 1 else None
 
 
 def network_of(algorithm):

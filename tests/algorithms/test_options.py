@@ -21,7 +21,8 @@ from algorithm_cases import (
 from rookery import envs, ops
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.updates import chunks_for
-from rookery.algorithms.vtrace import VTrace, clip_reward
+from rookery.algorithms.actor_critic import clip_reward
+from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.types import Spec
 from rookery.workers.collector import Collector

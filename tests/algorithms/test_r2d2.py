@@ -81,7 +81,7 @@ def test_errors_and_priorities_are_those_of_a_loop_over_the_rows(rng):
         np.testing.assert_allclose(priorities[b], expected, rtol=1e-3)
         total += batch.weight[b] * 0.5 * np.square(errors).sum()
         count += len(errors)
-    np.testing.assert_allclose(value, total / count, rtol=1e-3)
+    np.testing.assert_allclose(value, L * total / count, rtol=1e-3)  # of a sequence whose rows all count
 
 
 def test_no_gradient_flows_through_the_burn_in_or_into_the_targets(rng):
