@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import warnings
 from pathlib import Path
 
@@ -321,6 +322,17 @@ def test_a_disk_that_fails_the_best_does_not_end_the_run_which_then_keeps_the_la
     assert result.kept == "last" == result_of(result.run)["policy"]
     assert result.metrics["eval_return_mean"] == 0.5, "of the last: what is told is what is there"
     same(rookery.load(result.run).params, result.policy.params)
+
+
+def test_a_run_that_is_closed_before_the_best_is_on_disk_waits_for_it_and_says_so(tmp_path, monkeypatch, evaluations):
+    evaluations[0].append(2.0)
+    write = checkpoint.write
+    monkeypatch.setattr(checkpoint, "write", lambda *args: time.sleep(0.3) or write(*args))
+    with rookery.Trainer("a2c", **OPTIONS, runs=str(tmp_path), stop_eval_return=2.0) as trainer:
+        for _ in trainer:
+            pass
+    assert result_of(trainer.run.path)["status"] == "stopped" and result_of(trainer.run.path)["policy"] == "best"
+    same(rookery.load(trainer.run.path).params, evaluations[1][0])
 
 
 def test_a_disk_that_is_well_again_at_the_end_gets_the_best(tmp_path, monkeypatch, evaluations):
