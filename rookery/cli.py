@@ -27,7 +27,7 @@ rookery: distributed reinforcement learning
 
   rookery train SYSTEM --env ID [options]    train an agent      (rookery train ppo --env CartPole-v1 --help)
   rookery resume RUN [options]               continue a run from its newest checkpoint
-  rookery eval RUN [--episodes N]            play the greedy policy of a run or a checkpoint
+  rookery eval RUN [--which best|last|N]     play the greedy policy of a run or a checkpoint
   rookery record RUN --out FILE [options]    play it and keep the episodes, as demonstrations
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
   rookery list systems | envs | runs         what there is
@@ -205,6 +205,8 @@ def peek(args: Sequence[str], flag: str) -> str | None:
 class EvalOptions:
     """Plays the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
 
+    which: str | None = None
+    """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
     episodes: int = 20
     """One in each of so many environments."""
     seed: int = 1
@@ -233,12 +235,13 @@ def evaluate(args: list[str]) -> int:
         raise ConfigError(f"--episodes {options.episodes}: it must be at least 1")
     from rookery.run.api import evaluate_run
 
-    report = evaluate_run(run, episodes=options.episodes, seed=options.seed, root=options.runs)
+    report = evaluate_run(run, which=options.which, episodes=options.episodes, seed=options.seed, root=options.runs)
     if options.json:
         print(json.dumps(report))
         return 0
     low, high = min(report["returns"]), max(report["returns"])
-    print(f"{report['run']}  {report['system']} on {report['env']}, {report['env_steps']:,} steps trained")
+    print(f"{report['run']}  {report['system']} on {report['env']}, checkpoint {report['checkpoint']}: "
+          f"{report['env_steps']:,} steps trained")
     print(f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
           f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)")
     return 0
@@ -250,6 +253,8 @@ class RecordOptions:
 
     out: str
     """The directory that is written."""
+    which: str | None = None
+    """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
     episodes: int = 10
     """One in each of so many environments."""
     best: int | None = None
@@ -273,13 +278,15 @@ def record(args: list[str]) -> int:
     from rookery.run.demonstrations import record as record_run
 
     report = record_run(
-        run, episodes=options.episodes, out=options.out, best=options.best, seed=options.seed, root=options.runs
-    )
+        run, which=options.which, episodes=options.episodes, out=options.out, best=options.best, seed=options.seed,
+        root=options.runs,
+    )  # fmt: skip
     if options.json:
         print(json.dumps(report))
         return 0
     low, high = min(report["returns"]), max(report["returns"])
-    print(f"{report['out']}  {report['episodes']} episodes of {report['env']}, {report['steps']:,} steps, by {report['run']}")
+    print(f"{report['out']}  {report['episodes']} episodes of {report['env']}, {report['steps']:,} steps, "
+          f"by {report['run']}, checkpoint {report['checkpoint']}")
     print(f"return_mean {report['return_mean']:.3g} (from {low:.3g} to {high:.3g})")
     print(f"learn from them: rookery train r2d3 --env {report['env']} --demonstrations {report['out']}")
     return 0

@@ -8,8 +8,9 @@ from typing import Any
 
 from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import newest_checkpoint, pool_factory, processes_of, saved_params
+from rookery.run.assemble import pool_factory, processes_of
 from rookery.run.directory import Run
+from rookery.run.kept import chosen, loaded_params, resumable
 from rookery.run.trainer import Result, Trainer
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
 
 def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Trainer:
     """A trainer that goes on in that run's directory with `cfg`, which may differ from the run's own in its options."""
-    directory = run.checkpoint or newest_checkpoint(run)
+    directory = resumable(run)
     meta, options = checkpoint.read_meta(directory), cfg.run
     if meta["env_steps"] >= options.total_steps:
         raise config.ConfigError(
@@ -49,33 +50,45 @@ def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Train
     return trainer
 
 
-def load(path: str | Path, *, root: str | Path = "runs", algorithm: Any = None, env: Any = None, torso: Any = None) -> Any:
-    """The policy of a run (its newest valid checkpoint) or of a checkpoint: `action, memory = policy(observation, memory)`.
+def load(
+    path: str | Path, *, which: str | int | None = None, root: str | Path = "runs", algorithm: Any = None, env: Any = None,
+    torso: Any = None,
+) -> Any:  # fmt: skip
+    """The policy of a run or of a checkpoint: `action, memory = policy(observation, memory)`.
 
-    An algorithm, environment or network (torso) of your own is not part of any file: pass it again.
+    which: of a run, "best" by evaluation, "last", or the number of updates of a checkpoint; by default the best where an
+    evaluation ended the run (`stop_eval_return`), else the last. A damaged one is passed over, with a warning, unless it was
+    asked for. An algorithm, environment or network (torso) of your own is not part of any file: pass it again.
     """
     startup.prepare()
+    run = Run.open(path, root)
+    cfg = config.from_dict(run.config["config"], algorithm=algorithm, env=env, torso=torso)
+    return loaded_policy(cfg, chosen(run, which))[0]
+
+
+def loaded_policy(cfg: config.Config, directory: Path) -> tuple[Any, dict[str, Any]]:
+    """The policy in a checkpoint, and the meta that was written with it."""
     import jax
     import numpy as np
 
     from rookery.workers.policy import Policy
 
-    run = Run.open(path, root)
-    cfg = config.from_dict(run.config["config"], algorithm=algorithm, env=env, torso=torso)
-    tree, _ = checkpoint.load(run.checkpoint or newest_checkpoint(run))
+    tree, meta = checkpoint.load(directory)
     spec = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
     agent = cfg.build(spec)
-    return Policy(agent, spec, jax.tree.map(np.asarray, saved_params(agent, tree["topology"])))
+    return Policy(agent, spec, jax.tree.map(np.asarray, loaded_params(agent, tree))), meta
 
 
-def evaluate_run(path: str | Path, *, episodes: int, seed: int, root: str | Path = "runs") -> dict[str, Any]:
-    """Greedy episodes of a run's policy, on environments made as in training."""
+def evaluate_run(
+    path: str | Path, *, episodes: int, seed: int, which: str | int | None = None, root: str | Path = "runs"
+) -> dict[str, Any]:
+    """Greedy episodes of a run's policy, on environments made as in training; which: as for `load`."""
+    startup.prepare()
     from rookery.workers.evaluator import Evaluator
 
     run = Run.open(path, root)
-    directory = run.checkpoint or newest_checkpoint(run)
-    policy, meta = load(directory), checkpoint.read_meta(directory)
-    cfg = config.from_dict(run.config["config"])
+    cfg, directory = config.from_dict(run.config["config"]), chosen(run, which)
+    policy, meta = loaded_policy(cfg, directory)
     evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg, share=1)(episodes), seed=seed)
     try:
         evaluation = evaluator.evaluate(policy.params)

@@ -7,7 +7,7 @@
 
 A checkpoint is whole or absent: it is written in a hidden directory beside its place, every file and the directory
 are fsynced, and a rename makes it visible. Every byte is covered by a digest, so that a single flipped bit is found.
-The order of checkpoints is the number in their names, never a clock.
+The order of checkpoints is the number in their names, never a clock. `checkpoints/best` has none: kept.py says what it is.
 
 A tree is a nested dict (string keys) or list (tuples become lists) of numpy arrays, ints, floats, bools, strings and
 None. Numpy scalars become arrays without axes. `jax.tree.leaves` gives the leaves of a loaded tree in the same order
@@ -78,6 +78,13 @@ class StorageError(CheckpointError):
 def path_of(checkpoints: Path, updates: int) -> Path:
     """The name that sorts: `update-0000000200`."""
     return Path(checkpoints) / f"update-{updates:010d}"
+
+
+def updates_of(path: Path) -> int:
+    """The number in the name of one that is `listed`."""
+    match = _CHECKPOINT.fullmatch(path.name)
+    assert match is not None, path
+    return int(match[1])
 
 
 def listed(checkpoints: Path) -> list[Path]:

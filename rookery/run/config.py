@@ -40,7 +40,7 @@ class RunOptions:
     stop_return: float | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
     stop_eval_return: float | None = None
-    """Stop when an evaluation of the greedy policy reaches this mean return."""
+    """Stop when an evaluation of the greedy policy reaches this mean return, and keep that policy."""
     seed: int = 0
     """Of the environments, the network and the actions."""
     run: str | None = None
@@ -65,7 +65,7 @@ class RunOptions:
     checkpoint_every: int | None = None
     """Updates between checkpoints; by default a tenth of the run."""
     keep_checkpoints: int = 3
-    """Older ones are removed."""
+    """Older ones are removed; checkpoints/best stays."""
     env_processes: int | None = None
     """Worker processes for environments that Python steps one by one, per collector; 0: none; by default, measured."""
     env_step_seconds: float = 60.0

@@ -71,17 +71,24 @@ def play(
 
 
 def record(
-    path: str | Path, *, episodes: int, out: str | Path, best: int | None = None, seed: int = 1, root: str | Path = "runs"
-) -> dict[str, Any]:
-    """Plays the greedy policy of a run or a checkpoint and writes the episodes; best: only so many, by their returns."""
-    from rookery.run import api, config
-    from rookery.run.assemble import newest_checkpoint, pool_factory
+    path: str | Path, *, episodes: int, out: str | Path, best: int | None = None, seed: int = 1,
+    which: str | int | None = None, root: str | Path = "runs",
+) -> dict[str, Any]:  # fmt: skip
+    """Plays the greedy policy of a run or a checkpoint and writes the episodes.
+
+    best: only so many of them, by their returns; which: of the run's policies, as for `rookery.load`.
+    """
+    from rookery.run import api, config, startup
+    from rookery.run.assemble import pool_factory
     from rookery.run.directory import Run
+    from rookery.run.kept import chosen
+
+    startup.prepare()
     from rookery.workers import recorder
 
     run = Run.open(path, root)
-    directory = run.checkpoint or newest_checkpoint(run)
-    cfg, policy, memory = config.from_dict(run.config["config"]), api.load(directory), None
+    cfg, directory, memory = config.from_dict(run.config["config"]), chosen(run, which), None
+    policy, _ = api.loaded_policy(cfg, directory)
 
     def act(now: TimeStep) -> PyTree:
         nonlocal memory

@@ -4,7 +4,7 @@
         config.json     the resolved config, its digest, the command that repeats it, the versions of what was installed
         metrics.jsonl   one JSON object per line, appended and never rewritten but by `rewind`
         log.txt         what the python logger `rookery` said
-        checkpoints/    see rookery/run/checkpoint.py
+        checkpoints/    those that training continues from, see rookery/run/checkpoint.py; best/, see rookery/run/kept.py
         result.json     how it ended
         lock            held (flock) by the process that writes; its pid is inside
 
@@ -35,6 +35,7 @@ CONFIG, METRICS, LOG, RESULT, LOCK, CHECKPOINTS = (
     "config.json", "metrics.jsonl", "log.txt", "result.json", "lock", "checkpoints"
 )  # fmt: skip
 STATUSES = ("running", "done", "failed", "stopped")
+BEST, LAST = "best", "last"  # policies of a run: by evaluation, and the one that training continues from
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=,@-]{0,199}")
 _logger = logging.getLogger(__name__)
@@ -154,6 +155,11 @@ class Run:
             by = value.get("versions", {}).get("rookery")
             raise RunError(f"{self.path / CONFIG} was written by rookery {by}. Update: pip install --upgrade rookery.")
         return value
+
+    @property
+    def kept(self) -> str:
+        """Which policy stands for the run, as its result says: BEST where an evaluation ended it, else LAST."""
+        return BEST if read_json(self.path / RESULT).get("policy") == BEST else LAST
 
     # -------------------------------------------------------------------------------------------------- writing
 

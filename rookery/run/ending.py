@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.run import startup
+from rookery.run.directory import BEST, LAST
 from rookery.run.display import Row, clock, number
 
 BUSY = 0.10  # a learner that is idle less than this share of the time is the limit
@@ -35,6 +36,9 @@ class Outcome:
     target: float | None = None
     seconds_to_target: float | None = None
     checkpoint: Path | str | None = None  # where the policy is
+    kept: str = LAST  # which policy that is
+    best_return: float | None = None  # of the best evaluation
+    best_steps: int | None = None  # environment steps before it
     reason: str | None = None  # why it failed or stopped
     bottleneck: str | None = None
     total_steps: int | None = None  # the budget
@@ -47,11 +51,14 @@ def outcome(trainer: Any, result: Any) -> Outcome:
     start = (trainer.meter.started_at or m["seconds"]) - trainer.resumed_at
     phases = total.phases | {"start": start / seconds}
     whole = replace(trainer.row(), seconds=seconds, learner_idle=total.learner_idle, phases=phases)
+    best = trainer.best.meta or {}
     names = ("seconds", "env_steps", "updates", "episodes", "env_steps_per_s", "return_mean", "eval_return_mean")
     return Outcome(
         status=result.status, name=trainer.run.name, path=result.run, reason=result.reason,
         target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
-        seconds_to_target=trainer.seconds_to_target, total_steps=options.total_steps, checkpoint=trainer.last_checkpoint,
+        seconds_to_target=trainer.seconds_to_target, total_steps=options.total_steps, kept=result.kept,
+        checkpoint=trainer.run.checkpoints / BEST if result.kept == BEST else trainer.last_checkpoint,
+        best_return=best.get("eval_return_mean"), best_steps=best.get("env_steps"),
         bottleneck=bottleneck(
             whole, cores=startup.available_cores(), num_envs=topology.num_envs, overlaps=topology.overlaps,
             collectors=max((most for _, most in topology.roles().values()), default=1), groups=getattr(topology, "groups", 1),
@@ -160,10 +167,8 @@ def summary(outcome: Outcome, width: int = 80) -> str:
         rows.append(("speed", _fold(outcome.bottleneck, width)))
     rows.append(("run", str(outcome.path)))
     if outcome.checkpoint is not None:
-        checkpoint = Path(outcome.checkpoint)
-        inside = checkpoint.is_relative_to(outcome.path)
-        rows.append(("policy", str(checkpoint.relative_to(outcome.path) if inside else checkpoint)))
         run = run_argument(outcome.name, outcome.path)
+        rows += _policy(outcome, outcome.checkpoint, run)
         budget = outcome.total_steps or 0
         more = f" --total-steps {2 * budget}" if budget and outcome.env_steps >= budget else ""
         rows.append(("evaluate", f"rookery eval {run}"))
@@ -171,6 +176,20 @@ def summary(outcome: Outcome, width: int = 80) -> str:
     else:
         rows.append(("policy", "no checkpoint was written"))
     return "\n".join([textwrap.fill(first, width), *(f"  {label:{LABEL}} {text}" for label, text in rows)])
+
+
+def _policy(outcome: Outcome, checkpoint: Path | str, run: str) -> list[tuple[str, str]]:
+    """Where the policy that is kept is, and how it did; where another did better than the last one, how to see that."""
+    path = Path(checkpoint)
+    place = str(path.relative_to(outcome.path) if path.is_relative_to(outcome.path) else path)
+    if outcome.best_return is None or outcome.best_steps is None:
+        return [("policy", place)]
+    how = f"evaluated {number(outcome.best_return)} after {outcome.best_steps:,} steps"
+    if outcome.kept == BEST:
+        return [("policy", f"{place} ({how})")]
+    if outcome.eval_return_mean is not None and outcome.eval_return_mean >= outcome.best_return:
+        return [("policy", place)]
+    return [("policy", place), ("better", f"checkpoints/{BEST} ({how}): rookery eval {run} --which {BEST}")]
 
 
 def run_argument(name: str, path: Path | str) -> str:

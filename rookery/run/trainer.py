@@ -21,10 +21,11 @@ from typing import Any
 from rookery import envs
 from rookery.data.files import Gone
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params, shown_to
-from rookery.run.directory import Run
+from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
+from rookery.run.directory import BEST, LAST, Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.ending import run_argument
+from rookery.run.kept import BestPolicy, resumable
 from rookery.run.meter import Meter, resident_mb
 from rookery.run.returns import ReturnWindow
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
@@ -44,6 +45,7 @@ class Result:
     reason: str
     metrics: dict[str, Any]  # the last values, under the names of `rookery train --json`
     policy: Any = field(repr=False)
+    kept: str = LAST  # which policy that is: the last, or the best where an evaluation ended the run
 
 
 class Trainer:
@@ -93,14 +95,16 @@ class Trainer:
         self.progress: Any = None
         self.returns = ReturnWindow(target=cfg.run.stop_return)
         self.eval_return_mean: float | None = None
-        self.eval_return_best: float | None = None  # of all evaluations; what is asynchronous trains on before it is saved
+        self.best = BestPolicy()  # of all evaluations; what is asynchronous trains on before it is saved
         self.stopped_because: str | None = None
+        self._ended_by_evaluation = False
         self.seconds_to_target: float | None = None
         self.meter = Meter(cfg.topology)
         self._written_result = False
         self.last_checkpoint: Path | None = None  # the last one written
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[Path] | None = None
+        self._writing_best: Future[None] | None = None
         self._logged = self._saved_at = self._evaluated_at = 0.0
         self._done = (0, 0)  # steps and updates at the last row
 
@@ -112,6 +116,8 @@ class Trainer:
             self._start()
         if self._writing is not None and self._writing.done():
             self._settle()
+        if self._writing_best is not None and self._writing_best.done():
+            self._settle_best()
         progress = next(self._driver)
         self.progress = progress
         now = self.seconds
@@ -156,30 +162,47 @@ class Trainer:
         if every and updates - self._evaluated_at >= every:
             self._evaluated_at = updates
             self.evaluate()
-        if progress.env_steps >= options.total_steps:
+        if self._goal_is_evaluated():  # first: a policy that was asked for is kept, also where the budget ends with it
+            self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
+            self.seconds_to_target, self._ended_by_evaluation = round(self.seconds, 3), True
+        elif progress.env_steps >= options.total_steps:
             self.stopped_because = f"trained for {options.total_steps:,} steps"
         elif options.seconds is not None and self.seconds >= options.seconds:
             self.stopped_because = f"{options.seconds:g} seconds are over"
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
-        elif (
-            options.stop_eval_return is not None
-            and self.eval_return_mean is not None
-            and (self.eval_return_mean >= options.stop_eval_return)
-        ):
-            self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
-            self.seconds_to_target = round(self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
         if progress.snapshot is not None and updates - self._saved_at >= period and self.stopped_because is None:
             self._save(behind=True)
 
+    def _goal_is_evaluated(self) -> bool:
+        goal, mean = self.config.run.stop_eval_return, self.eval_return_mean
+        return goal is not None and mean is not None and mean >= goal
+
     def evaluate(self) -> Any:
-        """Plays whole greedy episodes with the newest parameters, on environments of their own."""
-        evaluation = self._evaluator.evaluate(self.progress.params)
+        """Plays whole greedy episodes with the newest parameters, on environments of their own; the best are kept."""
+        progress = self.progress
+        evaluation = self._evaluator.evaluate(progress.params)
         self.eval_return_mean = evaluation.return_mean
-        self.eval_return_best = max(evaluation.return_mean, self.eval_return_best or evaluation.return_mean)
+        meta = {
+            "system": self.config.system, "env": self.config.env_name, "env_steps": progress.env_steps,
+            "updates": progress.updates, "seconds": self.seconds, "eval_return_mean": evaluation.return_mean,
+            "eval_episodes": len(evaluation.returns),
+        }  # fmt: skip
+        if self.best.offer(progress.params, meta):
+            self._write_best()
         return evaluation
+
+    def _evaluate_kept(self, *, play: bool) -> None:
+        """Sets `eval_return_mean` to that of the policy which is kept; play: by an evaluation of its own."""
+        if self.kept == LAST:
+            if play:
+                self.evaluate()
+        elif play:  # not offered again: where environments are not repeatable, luck would add up
+            self.eval_return_mean = self._evaluator.evaluate(self.best.params(self.agent)).return_mean
+        else:
+            self.eval_return_mean = self.best.eval_return_mean
 
     # ------------------------------------------------------------------------------------------- keeping
 
@@ -220,8 +243,26 @@ class Trainer:
         self._saved_at = updates
         return path
 
+    def _write_best(self) -> None:
+        """Behind the training, by the thread that writes checkpoints: never two at a time in one directory."""
+        if self._writing_best is not None and self._writing_best.cancel():  # it still waits for a checkpoint: this one does
+            self._writing_best = None
+        self._settle_best()
+        self._writing_best = self._writer.submit(self.best.write, self._open_run().checkpoints)
+
+    def _settle_best(self) -> None:
+        """Waits for the best policy that is being written; a disk that fails costs a warning, never the run."""
+        writing, self._writing_best = self._writing_best, None
+        if writing is not None:
+            try:
+                writing.result()
+            except checkpoint.StorageError as error:
+                _logger.warning("the best policy so far is in memory only: %s", error)
+                self.say(f"the best policy so far is not saved, see log.txt: {error}")
+
     def _settle(self) -> None:
-        """Waits for the checkpoint that is being written; raises what went wrong with it."""
+        """Waits for what is being written; raises what went wrong with a checkpoint."""
+        self._settle_best()
         writing, self._writing = self._writing, None
         if writing is not None:
             self.last_checkpoint = writing.result()
@@ -239,7 +280,7 @@ class Trainer:
         self._settle()
         self._stop_driver()
         run = Run.open(path, self.config.run.runs)
-        directory = run.checkpoint or newest_checkpoint(run)
+        directory = resumable(run)
         tree, meta = checkpoint.load(directory)
         for what, mine in (("system", self.config.system), ("env", self.config.env_name)):
             if meta.get(what) != mine:
@@ -256,14 +297,18 @@ class Trainer:
         self.resumed_at = float(tree["trainer"]["seconds"])
         self._began = time.perf_counter() - self.resumed_at
         self.meter = Meter(self.config.topology, updates=updates)
-        self.progress, self.stopped_because = None, None
+        self.progress, self.stopped_because, self._ended_by_evaluation = None, None, False
 
     def continue_run(self, run: Run, directory: Path) -> None:
-        """Goes on in that run's directory, from one of its checkpoints: what was written after it is written again."""
+        """Goes on in that run's directory, from one of its checkpoints: what was written after it is written again.
+
+        The best policy stays what it was, also if it is younger than the checkpoint: it was evaluated, and it is there.
+        """
         run.lock()
         self._run = run
         run.attach_log()
         self.restore(directory)
+        self.best.read(run.checkpoints)
         run.rewind(int(self._saved_at))
 
     def _open_run(self) -> Run:
@@ -284,6 +329,11 @@ class Trainer:
     @property
     def return_mean(self) -> float | None:
         return self.returns.return_mean
+
+    @property
+    def kept(self) -> str:
+        """Which policy stands for the run: BEST where an evaluation ended it (and that policy is on disk), else LAST."""
+        return BEST if self._ended_by_evaluation and self.best.is_written else LAST
 
     @property
     def num_parameters(self) -> int:
@@ -351,7 +401,7 @@ class Trainer:
             "episodes": p.episodes,
             "return_mean": self.return_mean,
             "eval_return_mean": self.eval_return_mean,
-            "eval_return_best": self.eval_return_best,
+            "eval_return_best": self.best.eval_return_mean,
             "seconds": round(self.seconds, 3),
             "env_steps_per_s": round(p.env_steps / self.seconds, 1),
             "seconds_to_target": self.seconds_to_target,
@@ -362,24 +412,27 @@ class Trainer:
         }
 
     def policy(self) -> Any:
-        """The newest policy: `action, memory = policy(observation, memory)`."""
+        """The policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
         import jax
         import numpy as np
 
         from rookery.workers.policy import Policy
 
-        return Policy(self.agent, self.spec, jax.tree.map(np.array, self.progress.params))
+        params = self.best.params(self.agent) if self.kept == BEST else self.progress.params
+        return Policy(self.agent, self.spec, jax.tree.map(np.array, params))
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
-        """Saves, evaluates, writes the result and closes. What is told and returned is what the checkpoint holds."""
+        """Saves, evaluates, writes the result and closes. What is told and returned is what the kept checkpoint holds."""
         self.save()
+        if not self.best.is_written:  # the disk may be well again
+            self._write_best()
+            self._settle_best()
         self._log(self.seconds)
         trained = self.metrics()  # before the evaluation: it is not part of the training time
-        if evaluate and self.config.run.eval_episodes:
-            self.evaluate()
-            trained["eval_return_mean"] = self.eval_return_mean
+        self._evaluate_kept(play=evaluate and self.config.run.eval_episodes > 0)
+        trained |= {"eval_return_mean": self.eval_return_mean, "eval_return_best": self.best.eval_return_mean}
         self._write_result(status, trained)
-        result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy())
+        result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
         return result
 
@@ -389,9 +442,10 @@ class Trainer:
         self._write_result("failed", self.metrics() if self.progress else {})
 
     def _write_result(self, status: str, metrics: dict[str, Any]) -> None:
+        self._settle_best()
         if self._run is not None and not self._written_result:
             more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self.meter.total.lag_max}
-            self._written_result = self._run.write_result(status, metrics | more)
+            self._written_result = self._run.write_result(status, metrics | more | {"policy": self.kept})
 
     def last_good(self, *, go_on: bool = False) -> str:
         """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""

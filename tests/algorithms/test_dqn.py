@@ -10,7 +10,7 @@ import rlax
 from algorithm_cases import SPEC
 
 from rookery import ops
-from rookery.algorithms.dqn import DQN, epsilons, first_priorities, loss, values_after
+from rookery.algorithms.dqn import DQN, epsilons, first_priorities, loss, support_of, values_after
 from rookery.data.config import ReplayConfig
 from rookery.networks import NetworkConfig
 from rookery.networks.q_network import q_network
@@ -47,7 +47,7 @@ def random_network(algorithm, seed, scale=0.5):
 
 
 def atoms_of(algorithm):
-    return dqn.support_of(algorithm) if algorithm.num_atoms > 1 else None
+    return support_of(algorithm) if algorithm.num_atoms > 1 else None
 
 
 def network_of(algorithm):

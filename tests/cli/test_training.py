@@ -47,8 +47,8 @@ def test_a_run_directory_holds_config_metrics_result_and_checkpoints(trained):
     assert expected <= set(last) and last["rss_mb"] > 50
     assert sum(last[name] for name in last if name.startswith("time/")) == pytest.approx(1, abs=0.01)
     assert not [name for name in last if name.startswith("loss/loss")]
-    kept = sorted(path.name for path in (trained.run / "checkpoints").iterdir())
-    assert len(kept) == 3 and kept[-1].endswith(str(result["updates"]))
+    best, *kept = sorted(path.name for path in (trained.run / "checkpoints").iterdir())
+    assert best == "best" and len(kept) == 3 and kept[-1].endswith(str(result["updates"]))
 
 
 def test_tensorboard_events_hold_the_rows_of_the_metrics(trained):
@@ -82,7 +82,7 @@ def test_a_run_is_evaluated_by_name_by_path_and_by_checkpoint(trained):
     assert by_name["eval_return_mean"] == pytest.approx(sum(by_name["returns"]) / 3)
     by_path = json.loads(trained.rookery("eval", str(trained.run), "--episodes", "3", "--json").out)
     assert by_path["returns"] == by_name["returns"], "the same policy on the same seeds"
-    oldest = min((trained.run / "checkpoints").iterdir())
+    oldest = min((trained.run / "checkpoints").glob("update-*"))
     by_checkpoint = json.loads(trained.rookery("eval", str(oldest), "--episodes", "3", "--json").out)
     assert by_checkpoint["checkpoint"] == oldest.name and by_checkpoint["env_steps"] < by_name["env_steps"]
     text = trained.rookery("eval", "first", "--episodes", "3").out
@@ -150,7 +150,7 @@ def test_a_resumed_run_counts_on_and_its_config_says_so(rookery, copied):
 
 
 def test_resuming_an_older_checkpoint_drops_the_rows_after_it(rookery, copied):
-    oldest = min((copied / "checkpoints").iterdir())
+    oldest = min((copied / "checkpoints").glob("update-*"))
     updates = int(oldest.name.split("-")[1])
     with open(copied / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"updates": updates + 1, "marker": "to be dropped"}) + "\n")
@@ -199,7 +199,7 @@ def test_a_signal_drains_saves_and_prints_the_command_that_resumes(rookery, monk
     assert "a second signal leaves at once" in answer.out and signal.getsignal(number) is not None
     result = json.loads((rookery.directory / "runs/cut/result.json").read_text())
     assert result["status"] == "stopped" and result["reason"] == number.name
-    saved = max((rookery.directory / "runs/cut/checkpoints").iterdir())
+    saved = max((rookery.directory / "runs/cut/checkpoints").glob("update-*"))
     assert int(saved.name.split("-")[1]) == result["updates"], "what was told is what was saved"
     assert result["trained_steps"] == result["env_steps"], "all that was collected was learned from"
 

@@ -98,3 +98,14 @@ def test_the_commands_to_type_next_do_what_they_say_where_they_are_typed():
     assert reached.endswith("rookery resume impala-1")
     elsewhere = summary(dataclasses.replace(OUTCOME, path="my runs/impala-1"))
     assert "rookery eval 'my runs/impala-1'" in elsewhere and "rookery resume 'my runs/impala-1'" in elsewhere
+
+
+def test_the_summary_says_which_policy_is_kept_and_where_a_better_one_is():
+    best = {"best_return": -91.6, "best_steps": 212_480, "eval_return_mean": -91.6}
+    kept = dataclasses.replace(OUTCOME, **best, kept="best", checkpoint="runs/impala-1/checkpoints/best")
+    assert "policy     checkpoints/best (evaluated -91.6 after 212,480 steps)\n" in summary(kept)
+    assert "--which" not in summary(kept)
+    last = summary(dataclasses.replace(OUTCOME, **best | {"eval_return_mean": -479.8}))
+    assert "policy     checkpoints/update-0000001562\n" in last
+    assert "checkpoints/best (evaluated -91.6 after 212,480 steps): rookery eval impala-1 --which best\n" in last
+    assert "--which" not in summary(dataclasses.replace(OUTCOME, **best)), "the last is as good"
