@@ -54,10 +54,12 @@ def build(
     normalise_observations: bool = False,
     normalise_rewards: bool = False,
     previous: bool = False,
+    reward_clip: Callable[[Array], Array] | None = None,
     remembers: tuple[str, ...] = (),
 ) -> ActorCritic:
-    """previous: the network also sees the previous action and reward; remembers: of behaviour_logp and value, what learning
-    needs of the moment when it acted. Without the value, separate networks act at half the price."""
+    """previous: the network also sees the previous action and reward, the latter through reward_clip, as the loss does;
+    remembers: of behaviour_logp and value, what learning needs of the moment when it acted. Without the value, separate
+    networks act at half the price."""
     spec = spaces.with_previous(spec) if previous else spec
     distribution = ops.for_space(spec.action, squash=squash)
     continuous = isinstance(spec.action, gymnasium.spaces.Box)  # the log standard deviation is the outputs' second half
@@ -73,7 +75,11 @@ def build(
             "reward": ops.moments.init(()) if normalise_rewards else (),
         }
 
+    def clipped(observation: PyTree) -> PyTree:
+        return spaces.map_previous_reward(reward_clip, observation) if previous and reward_clip else observation
+
     def observe(params: PyTree, observation: PyTree) -> PyTree:
+        observation = clipped(observation)
         if not normalised:
             return observation
         leaves, structure = jax.tree.flatten(observation)
@@ -108,7 +114,7 @@ def build(
 
     def observe_batch(params: PyTree, rollout: Rollout) -> PyTree:
         if normalised:
-            leaves = jax.tree.leaves(rollout.observation)
+            leaves = jax.tree.leaves(clipped(rollout.observation))
             seen = tuple(ops.moments.update(m, leaves[i][:-1]) for i, m in zip(normalised, params["observation"]))
             params = params | {"observation": seen}
         if normalise_rewards:
