@@ -247,15 +247,15 @@ PRESETS: tuple[Preset, ...] = (
         "adam_epsilon": 1.5e-4, "target_period": 2_500, "epsilon": 0.1, "epsilon_steps": 1_000_000,
         "replay": {"stack": 4, "capacity": 50_000, "min_size": 5_000}, "total_steps": 10_000_000,
     }),
-    # a member acts with a network of its own: 32 shallow ones take 90 MB. Without the papers' batch normalisation small
+    # a member acts with a network of its own: 16 shallow ones take 45 MB. Without the papers' batch normalisation small
     # perturbations change no action. Games are cut: their first thousand steps tell members apart, and the longest would
     # hold up all others
     Preset(("es",), "atari", {
-        "population": 64, "num_envs": 32, "max_episode_steps": 1_000, "sigma": 0.05, "network": {"encoder": "shallow"},
+        "population": 64, "num_envs": 16, "max_episode_steps": 1_000, "sigma": 0.05, "network": {"encoder": "shallow"},
         "total_steps": 20_000_000,
     }),
     Preset(("ars",), "atari", {
-        "variant": "v1-t", "population": 64, "best": 16, "num_envs": 32, "max_episode_steps": 1_000, "learning_rate": 0.01,
+        "variant": "v1-t", "population": 64, "best": 16, "num_envs": 16, "max_episode_steps": 1_000, "learning_rate": 0.01,
         "network": {"encoder": "shallow"}, "total_steps": 20_000_000,
     }),
     # frames are kept singly: 200,000 steps take 1.5 GB
