@@ -150,6 +150,11 @@ def with_previous(spec: Spec) -> Spec:
     return spec._replace(observation=gs.Dict(observation))
 
 
+def map_previous_reward(function: Callable[[Any], Any], observation: PyTree) -> PyTree:
+    """Apply `function` to the previous reward of an observation that `with_previous` describes, whatever its leading axes."""
+    return observation | {"previous_reward": function(observation["previous_reward"])}
+
+
 def _array_spec(leaf: Space) -> ArraySpec:
     if isinstance(leaf, gs.Discrete):
         return ArraySpec((), np.dtype(np.int32))

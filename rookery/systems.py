@@ -1,13 +1,15 @@
 """Every named system: an algorithm, a topology and the defaults that go with them. Imports neither jax nor the parts.
 
-`PRESETS` holds what is known to work for families of environments; the first that fits is taken, and whatever the user
-says comes on top. A preset is a plain mapping of option names to values.
+`PRESETS` holds what is known to work for environments, and for families of them. All that fit are taken, in the order of the
+table, so that a family's stands before what is particular to some of it; whatever the user says comes on top. A preset is a
+plain mapping of option names to values, and may hold options of the environment as well.
 """
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 import importlib
 import re
 from collections.abc import Mapping
@@ -34,8 +36,15 @@ class System:
 @dataclass(frozen=True)
 class Preset:
     systems: tuple[str, ...]
-    env: str  # a pattern such as "ALE/*"
+    env: str  # a family, or a pattern of ids such as "HalfCheetah-v*"
     options: Mapping[str, Any]
+    env_options: Mapping[str, Any] = field(default_factory=dict)  # for whichever pool: rookery.envs.options has those of all
+
+    def fits(self, env: str) -> bool:
+        """Is it for this environment, whoever steps it?"""
+        id = _plain_id(env)
+        family = FAMILIES.get(self.env)
+        return fnmatch.fnmatchcase(id, self.env) if family is None else family.fullmatch(id) is not None
 
 
 class UnknownSystem(ValueError):
@@ -56,8 +65,7 @@ SYSTEMS: dict[str, System] = {
             "Horgan et al. 2018",
             {
                 "exploration": "ladder", "epsilon": 0.4, "double": True, "dueling": True, "n_step": 3, "rollout_length": 16,
-                "batch_size": 512, "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-7, "max_gradient_norm": 40.0,
-                "target_period": 2_500, "replay": {"selector": "prioritized", "samples_per_insert": 4.0, "capacity": 200_000},
+                "batch_size": 128, "replay": {"selector": "prioritized", "capacity": 200_000},
                 "prefetch": 4,  # a small network's update takes less time than the driver may be away for
             },
         ),
@@ -68,8 +76,8 @@ SYSTEMS: dict[str, System] = {
         System(
             "rainbow", "dqn:DQN", "sync:Sync", "DQN with all that was added to it", "Hessel et al. 2018",
             {
-                "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51, "adam_epsilon": 1.5e-4,
-                "learning_rate": 6.25e-5, "target_period": 2_000, "replay": {"selector": "prioritized", "exponent": 0.5},
+                "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51,
+                "replay": {"selector": "prioritized", "exponent": 0.5},
             },
         ),
         System("seed", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace with one policy beside the learner",
@@ -100,7 +108,34 @@ SYSTEMS: dict[str, System] = {
     )
 }
 
-ATARI = {"reward_clip": "unit", "network": {"encoder": "nature"}}
+# Games that have ids without the prefix ALE/, here or in EnvPool; those with it are known by the prefix.
+_GAMES = """
+Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis BankHeist BattleZone BeamRider Berzerk Bowling Boxing
+Breakout Carnival Centipede ChopperCommand CrazyClimber Defender DemonAttack DoubleDunk ElevatorAction Enduro FishingDerby
+Freeway Frostbite Gopher Gravitar Hero IceHockey Jamesbond JourneyEscape Kangaroo Krull KungFuMaster MontezumaRevenge MsPacman
+NameThisGame Phoenix Pitfall Pong Pooyan PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest Skiing Solaris SpaceInvaders
+StarGunner Surround Tennis TimePilot Tutankham UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon
+"""
+_GAME = "|".join(_GAMES.split())
+FAMILIES = {
+    "atari": re.compile(rf"ALE/\w+-v\d|\w+NoFrameskip-v[04]|({_GAME})(Deterministic)?-v[045]"),  # images: `-ram` is a vector
+    "atari-raw": re.compile(rf"({_GAME})(Deterministic)?-v[04]"),  # of those, the ones that nobody scales, greys and stacks
+    "minatar": re.compile(r"\w+-MinAtar|minatar-\w+|MinAtar/\w+-v\d"),  # gymnax's, pgx's and the authors' ids
+}
+_SOURCES = ("jax", "gymnax", "brax", "pgx", "envpool")  # who steps them: not part of what an environment is
+
+
+def family_of(env: str) -> str | None:
+    """The family that an environment's id belongs to: "atari" or "minatar"; None where it belongs to none."""
+    return next((name for name, ids in FAMILIES.items() if ids.fullmatch(_plain_id(env))), None)
+
+
+def _plain_id(env: str) -> str:
+    source, colon, id = env.partition(":")
+    return id if colon and source in _SOURCES else env
+
+
+ATARI = {"reward_clip": "unit", "network": {"encoder": "nature"}, "total_steps": 10_000_000}
 PRESETS: tuple[Preset, ...] = (
     # CartPole: many environments at once, because one numpy call steps them all; tuned for time, not for steps
     Preset(("ppo",), "CartPole-v1", {
@@ -185,23 +220,78 @@ PRESETS: tuple[Preset, ...] = (
         "gae_lambda": 0.92, "entropy_cost": 0.0, "value_clip": None, "normalise_observations": True,
         "normalise_rewards": True, "network": {"initial_log_std": -1.0}, "total_steps": 1_000_000,
     }),
-    Preset(("ppo",), "ALE/*", {
-        "num_envs": 16, "groups": 2, "rollout_length": 128, "clip": 0.1, "value_clip": 0.1, "total_steps": 10_000_000,
-        "network": {"encoder": "nature"},
+    Preset(("ppo",), "atari", {
+        **ATARI, "num_envs": 16, "groups": 2, "rollout_length": 128, "clip": 0.1, "value_clip": 0.1,
+    }),
+    # the value's error counts half its square, as in the code of A2C's and GALA's authors
+    Preset(("a2c",), "atari", {**ATARI, "num_envs": 16, "groups": 2, "rollout_length": 5, "anneal": True, "value_cost": 1.0}),
+    Preset(("gala",), "atari", {**ATARI, "num_envs": 64, "peers": 4, "anneal": True, "value_cost": 1.0}),
+    # four environments for each worker: a gradient of 5 rows costs nearly as much as one of 20
+    Preset(("a3c",), "atari", {
+        **ATARI, "network": {"encoder": "shallow"}, "num_envs": 16, "workers": 4, "value_cost": 1.0,
+    }),
+    # without a baseline the returns of a rollout must say which actions were good: long ones, and many
+    Preset(("pg",), "atari", {
+        **ATARI, "num_envs": 16, "groups": 2, "rollout_length": 128, "learning_rate": 2.5e-4, "anneal": True,
+        "entropy_cost": 0.01,
+    }),
+    # a target of 10,000 steps' age, 20 steps an update; epsilons fall over 4 million frames
+    Preset(("async-dqn",), "atari", {
+        "num_envs": 16, "workers": 4, "reward_clip": 1.0, "network": {"encoder": "shallow"}, "learning_rate": 1e-4,
+        "anneal": True, "target_period": 500, "epsilon_steps": 1_000_000, "total_steps": 10_000_000,
+    }),
+    # four tables of 50,000 frames, kept singly, take 1.5 GB; the target is a copy of every 10,000 steps
+    Preset(("gorila",), "atari", {
+        "num_envs": 16, "workers": 4, "reward_clip": 1.0, "network": {"encoder": "nature"}, "learning_rate": 1e-4,
+        "adam_epsilon": 1.5e-4, "target_period": 2_500, "epsilon": 0.1, "epsilon_steps": 1_000_000,
+        "replay": {"stack": 4, "capacity": 50_000, "min_size": 5_000}, "total_steps": 10_000_000,
+    }),
+    # a member acts with a network of its own: 16 shallow ones take 45 MB. Without the papers' batch normalisation small
+    # perturbations change no action. Games are cut: their first thousand steps tell members apart, and the longest would
+    # hold up all others
+    Preset(("es",), "atari", {
+        "population": 64, "num_envs": 16, "max_episode_steps": 1_000, "sigma": 0.05, "network": {"encoder": "shallow"},
+        "total_steps": 20_000_000,
+    }),
+    Preset(("ars",), "atari", {
+        "variant": "v1-t", "population": 64, "best": 16, "num_envs": 16, "max_episode_steps": 1_000, "learning_rate": 0.01,
+        "network": {"encoder": "shallow"}, "total_steps": 20_000_000,
     }),
     # frames are kept singly: 200,000 steps take 1.5 GB
-    Preset(("dqn", "rainbow", "apex-dqn"), "ALE/*", {
+    Preset(("dqn", "rainbow", "apex-dqn"), "atari", {
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
         "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
     }),
-    Preset(("r2d2", "seed-r2d2", "r2d3"), "ALE/*", {
-        "groups": 2, "network": {"encoder": "nature", "core": "lstm", "core_size": 512}, "replay": {"stack": 4},
+    Preset(("rainbow",), "atari", {"value_range": (-10.0, 10.0), "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4}),
+    Preset(("apex-dqn",), "atari", {
+        "batch_size": 512, "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-7, "target_period": 2_500,
+        "replay": {"samples_per_insert": 4.0},
+    }),
+    Preset(("r2d2", "seed-r2d2", "r2d3"), "atari", {
+        "groups": 2, "rollout_length": 40, "burn_in": 40, "sequence_length": 80, "batch_size": 64, "discount": 0.997,
+        "learning_rate": 1e-4, "adam_epsilon": 1e-3, "target_period": 2_500, "total_steps": 10_000_000,
+        "network": {"encoder": "nature", "core": "lstm", "core_size": 512},
+        "replay": {"stack": 4, "min_size": 500, "samples_per_insert": 4.0},
+    }),
+    Preset(("impala", "seed"), "atari", ATARI),
+    Preset(("appo", "sample-factory"), "atari", {**ATARI, "learning_rate": 2.5e-4, "rollout_length": 20}),
+    # raw frames of 210 x 160 take five times the memory of 84 x 84
+    Preset(tuple(SYSTEMS), "atari-raw", {}, env_options={"grayscale": True, "frame_stack": 4}),
+    Preset(("dqn", "rainbow", "apex-dqn", "r2d2", "seed-r2d2", "r2d3"), "atari-raw", {"replay": {"capacity": 50_000}}),
+    Preset(("gorila",), "atari-raw", {"replay": {"capacity": 12_500}}),
+    # MinAtar: 10 x 10 x channels, which are read by its authors' network. The authors train a DQN for 5 million steps
+    Preset(("ppo", "anakin-ppo"), "minatar", {
+        "num_envs": 64, "rollout_length": 128, "minibatches": 8, "learning_rate": 1e-3, "network": {"encoder": "small"},
         "total_steps": 10_000_000,
     }),
-    Preset(("impala", "seed"), "ALE/*", {**ATARI, "total_steps": 10_000_000}),
-    Preset(("appo", "sample-factory"), "ALE/*", {
-        **ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "total_steps": 10_000_000,
+    Preset(("a2c", "impala"), "minatar", {
+        "num_envs": 64, "anneal": True, "network": {"encoder": "small"}, "total_steps": 10_000_000,
     }),
+    Preset(("dqn", "anakin-dqn", "rainbow"), "minatar", {
+        "num_envs": 16, "target_period": 1_000, "epsilon_steps": 100_000, "network": {"encoder": "small"},
+        "replay": {"min_size": 5_000}, "total_steps": 5_000_000,
+    }),
+    Preset(("rainbow",), "minatar", {"learning_rate": 2.5e-4, "value_range": (0.0, 50.0)}),
     Preset(("anakin-ppo",), "CartPole-v1", {
         "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
         "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,
@@ -237,10 +327,17 @@ def _unknown(what: str, name: str, known: Mapping[str, Any], title: str) -> Unkn
 
 
 def defaults(name: str, env: str) -> dict[str, Any]:
-    """The system's own defaults, then those of the first preset that fits the environment, whoever steps it."""
-    env = env.removeprefix("jax:")
-    chosen = next((p.options for p in PRESETS if name in p.systems and fnmatch.fnmatch(env, p.env)), {})
-    return merged(SYSTEMS[name].defaults, chosen)
+    """The system's own defaults, then those of the presets that fit the environment."""
+    return functools.reduce(merged, (preset.options for preset in _fitting(name, env)), dict(SYSTEMS[name].defaults))
+
+
+def env_options(name: str, env: str) -> dict[str, Any]:
+    """The options of the environment that those presets hold."""
+    return functools.reduce(merged, (preset.env_options for preset in _fitting(name, env)), {})
+
+
+def _fitting(name: str, env: str) -> list[Preset]:
+    return [preset for preset in PRESETS if name in preset.systems and preset.fits(env)]
 
 
 def merged(options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

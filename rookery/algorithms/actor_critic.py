@@ -64,8 +64,9 @@ def build(
     previous: bool = False,
     remembers: tuple[str, ...] = (),
 ) -> ActorCritic:
-    """previous: the network also sees the previous action and reward; remembers: of behaviour_logp and value, what learning
-    needs of the moment when it acted. Without the value, separate networks act at half the price."""
+    """previous: the network also sees the previous action, and the previous reward as it is learned from; remembers: of
+    behaviour_logp and value, what learning needs of the moment when it acted. Without the value, separate networks act at half
+    the price."""
     normalise_rewards = scales_rewards(normalise_rewards, reward_clip)
     if normalise_rewards and reward_clip != "none":
         raise ValueError(
@@ -87,6 +88,8 @@ def build(
         }
 
     def observe(params: PyTree, observation: PyTree) -> PyTree:
+        if previous:
+            observation = spaces.map_previous_reward(lambda given: reward(params, given), observation)
         if not normalised:
             return observation
         leaves, structure = jax.tree.flatten(observation)
@@ -160,8 +163,9 @@ def _expand(condition: Array, like: Array) -> Array:
 def float_leaves(spec: Spec) -> tuple[int, ...]:
     """Which leaves of the observation can be normalised: floats. Images (uint8), symbols and masks are left alone."""
     leaves = jax.tree_util.tree_leaves_with_path(spaces.zeros(spec.observation, ()))
-    is_mask = lambda path: any(getattr(key, "key", None) == "action_mask" for key in path[:2])  # it may be of floats too
-    return tuple(i for i, (path, leaf) in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating) and not is_mask(path))
+    apart = ("action_mask", "previous_reward")  # a mask may be of floats too; the reward has a scale of its own
+    is_apart = lambda path: any(getattr(key, "key", None) in apart for key in path[:2])
+    return tuple(i for i, (path, leaf) in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating) and not is_apart(path))
 
 
 def normalised_leaves(spec: Spec, asked: bool | None) -> tuple[int, ...]:

@@ -50,6 +50,12 @@ def take_pool_options(env: Any, options: dict[str, Any]) -> tuple[PoolOptions | 
     return PoolOptions(**mine), {name: value for name, value in options.items() if name not in mine}
 
 
+def neutral_value(env: Any, name: str) -> Any:
+    """What an option of this pool, or of every pool, is where nobody gives it."""
+    own = fields(AtariOptions) if isinstance(env, str) and is_atari(env) else ()
+    return next(field.default for field in (*own, *fields(PoolOptions)) if field.name == name)
+
+
 def _own_names(env: Any) -> set[str]:
     """Options that the environment itself has by name."""
     if not isinstance(env, str):

@@ -9,6 +9,16 @@
 | MultiBinary                       | numbers                                                                         |
 | Dict, Tuple                       | their leaves, concatenated                                                      |
 
+| together                          | become features by                                                              |
+|-----------------------------------|---------------------------------------------------------------------------------|
+| no image                          | the MLP (`hidden`)                                                              |
+| one image alone                   | the dense layer after its convolutions                                          |
+| images and others, a core follows | nothing: their concatenation is the core's input, as in IMPALA and R2D2         |
+| images and others, no core        | one dense rectified layer, as wide as the widest image's features               |
+
+Beside an image, a leaf of more than 8 numbers first goes through a dense layer of `hidden[-1]` units: so it neither outweighs
+the image by its size nor is lost in it. One-hots, and few numbers such as the previous reward, stay as they are.
+
 Image-like: bytes (or booleans), or three axes, or bounded below by 0 and above. The channel axis is the shorter of
 the first and the last; (stack, H, W, C) becomes H x W with stack * C channels. Bytes, and images with a known upper
 bound, are divided by that bound. A leaf `action_mask` is not encoded: see `split_mask`.
@@ -34,10 +44,16 @@ from rookery.types import Array, PyTree
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": nn.tanh, "relu": products.relu, "elu": nn.elu, "silu": nn.silu,
 }
-NATURE_SIDE, SMALL_SIDE = 36, 8  # 36 is the least that three Nature layers can read; a 3 x 3 window needs some room
-FEATURES = {"nature": 512, "impala": 256, "small": 128}  # units after the convolutions
+CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, channels) of each layer
+    "nature": ((8, 4, 32), (4, 2, 64), (3, 1, 64)),  # Mnih et al., 2015
+    "shallow": ((8, 4, 16), (4, 2, 32)),  # Mnih et al., 2013 and 2016 (A3C); the shallow network of IMPALA
+    "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
+}
+FEATURES = {"nature": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
+AUTO_SIDES = {"nature": 36, "small": 8}  # the least that "auto" gives to each: a 3 x 3 window needs some room
+FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
-Kind = Literal["numbers", "one_hot", "nature", "small", "impala"]
+Kind = Literal["numbers", "one_hot", "nature", "shallow", "small", "impala"]
 
 
 class Leaf(NamedTuple):
@@ -59,7 +75,7 @@ def leaves(space: gymnasium.Space, encoder: str = "auto") -> tuple[Leaf, ...]:
     found = tuple(_leaf(path, leaf, encoder) for path, leaf in _walk(space, ()) if not _is_mask(path))
     if not found:
         raise TypeError(f"The observation space {space} has nothing to encode: add an array besides the mask.")
-    if encoder in ("nature", "impala") and all(leaf.kind != encoder for leaf in found):
+    if encoder in FEATURES and all(leaf.kind != encoder for leaf in found):
         raise ValueError(f"network.encoder={encoder!r} reads images, and the observation {space} has none; use 'auto'.")
     return found
 
@@ -134,12 +150,20 @@ def _box(path: Path, space: gymnasium.spaces.Box, encoder: str) -> Leaf:
     layout, side = _layout(space.shape)
     positive = bool(np.min(space.low) >= 0)
     image_like = space.dtype in (np.uint8, np.bool_) or len(space.shape) == 3 or (positive and high < math.inf)
-    if encoder == "mlp" or not layout or not image_like or (encoder == "auto" and side < SMALL_SIDE):
+    if encoder == "mlp" or not layout or not image_like or (encoder == "auto" and side < AUTO_SIDES["small"]):
         return Leaf(path, "numbers", scale=scale if space.dtype == np.uint8 else 1.0)
-    kind: Any = {"auto": "nature" if side >= NATURE_SIDE else "small"}.get(encoder, encoder)
-    if kind == "nature" and side < NATURE_SIDE:
-        raise ValueError(f"network.encoder='nature' needs sides >= {NATURE_SIDE}; observation {path} is {space.shape}.")
+    kind: Any = {"auto": "nature" if side >= AUTO_SIDES["nature"] else "small"}.get(encoder, encoder)
+    if side < (least := least_side(kind)):
+        raise ValueError(f"network.encoder={kind!r} needs sides >= {least}; observation {path} is {space.shape}.")
     return Leaf(path, kind, scale=scale if positive else 1.0, layout=layout)
+
+
+def least_side(kind: str) -> int:
+    """The side of the smallest image that leaves one pixel after the convolutions: 36 for Nature's."""
+    side = 1
+    for size, stride, _ in reversed(CONVOLUTIONS.get(kind, ())):
+        side = (side - 1) * stride + size
+    return side
 
 
 def _layout(shape: tuple[int, ...]) -> tuple[Any, int]:
@@ -162,7 +186,7 @@ def dense(size: int, *, gain: float = math.sqrt(2.0), name: str | None = None) -
 
 
 class Encoder(nn.Module):
-    """observation [B, ...] -> features [B, F]."""
+    """observation [B, ...] -> features [B, F]; the table above says what they go through."""
 
     parts: tuple[Leaf, ...]
     config: NetworkConfig
@@ -170,12 +194,22 @@ class Encoder(nn.Module):
     @nn.compact
     def __call__(self, observation: PyTree) -> Array:
         features = [self._read(index, leaf, observation) for index, leaf in enumerate(self.parts)]
+        images = [FEATURES[leaf.kind] for leaf in self.parts if leaf.layout]
+        if images and self.config.hidden:
+            features = [self._condensed(index, *both) for index, both in enumerate(zip(self.parts, features))]
         x = features[0] if len(features) == 1 else jnp.concatenate(features, -1)
-        if len(self.parts) == 1 and self.parts[0].layout:
-            return x  # an image alone has its own layer after the convolutions
-        for index, size in enumerate(self.config.hidden):
-            x = ACTIVATIONS[self.config.activation](dense(size, name=f"dense_{index}")(x))
+        if not images:
+            for index, size in enumerate(self.config.hidden):
+                x = ACTIVATIONS[self.config.activation](dense(size, name=f"dense_{index}")(x))
+        elif len(features) > 1 and self.config.core == "none":
+            x = products.relu(dense(max(images), name="mixed")(x))
         return x
+
+    def _condensed(self, index: int, leaf: Leaf, x: Array) -> Array:
+        """What stands beside an image: many numbers through a layer, anything else as it is."""
+        if leaf.kind != "numbers" or x.shape[-1] <= FEW:
+            return x
+        return ACTIVATIONS[self.config.activation](dense(self.config.hidden[-1], name=f"numbers_{index}")(x))
 
     def _read(self, index: int, leaf: Leaf, observation: PyTree) -> Array:
         x = observation
@@ -193,8 +227,8 @@ class Encoder(nn.Module):
             x = x[..., None]
         if leaf.layout == "NHWC":
             x = x.transpose(0, 2, 3, 1, 4).reshape(B, *x.shape[2:4], -1)
-        reader = {"nature": Nature, "small": Small, "impala": Impala}[leaf.kind]
-        return reader(scale=leaf.scale, channels_first=leaf.layout == "CHW", name=f"image_{index}")(x)
+        common: dict[str, Any] = {"scale": leaf.scale, "channels_first": leaf.layout == "CHW", "name": f"image_{index}"}
+        return Impala(**common)(x) if leaf.kind == "impala" else Convolutions(leaf.kind, **common)(x)
 
 
 class Kernel(nn.Module):
@@ -210,35 +244,24 @@ class Kernel(nn.Module):
         return kernel, self.param("bias", nn.initializers.zeros, (self.out,)).reshape(1, 1, 1, -1)
 
 
-class Nature(nn.Module):
-    """image [B, ...] -> [B, 512]: convolutions 8x8/4, 4x4/2, 3x3/1 (Mnih et al., 2015)."""
+class Convolutions(nn.Module):
+    """image [B, ...] -> [B, F]: the rectified layers of `CONVOLUTIONS[kind]`, then a dense one of `FEATURES[kind]`."""
 
+    kind: str
     scale: float
     channels_first: bool
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
-        kernel, bias = Kernel(8, 32, name="conv_0")(image.shape[1 if self.channels_first else -1])
-        x = image_convolution(image, kernel, stride=4, scale=self.scale, channels_first=self.channels_first)
-        x = products.relu(x + bias)
-        for index, (size, stride, out) in enumerate(((4, 2, 64), (3, 1, 64)), 1):
-            kernel, bias = Kernel(size, out, name=f"conv_{index}")(x.shape[-1])
-            x = products.relu(convolution(x, kernel, stride=stride) + bias)
-        return products.relu(dense(FEATURES["nature"], name="dense")(x.reshape(x.shape[0], -1)))
-
-
-class Small(nn.Module):
-    """image [B, ...] -> [B, 128]: one convolution 3x3/1 of 16 channels, as in MinAtar (Young and Tian, 2019)."""
-
-    scale: float
-    channels_first: bool
-
-    @nn.compact
-    def __call__(self, image: Array) -> Array:
-        kernel, bias = Kernel(3, 16, name="conv_0")(image.shape[1 if self.channels_first else -1])
-        x = image_convolution(image, kernel, stride=1, scale=self.scale, channels_first=self.channels_first)
-        x = products.relu(x + bias)
-        return products.relu(dense(FEATURES["small"], name="dense")(x.reshape(x.shape[0], -1)))
+        x = image
+        for index, (size, stride, out) in enumerate(CONVOLUTIONS[self.kind]):
+            kernel, bias = Kernel(size, out, name=f"conv_{index}")(x.shape[1 if not index and self.channels_first else -1])
+            if index == 0:
+                x = image_convolution(x, kernel, stride=stride, scale=self.scale, channels_first=self.channels_first)
+            else:
+                x = convolution(x, kernel, stride=stride)
+            x = products.relu(x + bias)
+        return products.relu(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)))
 
 
 class Impala(nn.Module):

@@ -160,14 +160,17 @@ def resolve(
 ) -> Config:
     """The config of a named system, or of an algorithm (a dataclass with `build`), with `options` on top.
 
-    An algorithm of Rookery's own brings the topology of the system that it is known by; one of the user's, Sync.
+    An algorithm of Rookery's own brings the topology of the system that it is known by; one of the user's, Sync. Presets are
+    those of a named system: an algorithm that is passed is taken as it is, and so is the environment.
     """
     name = system if isinstance(system, str) else systems.name_of(system)
     entry = systems.system(name) if isinstance(system, str) else systems.SYSTEMS.get(name)
     algorithm = entry.algorithm_class()() if entry and isinstance(system, str) else system
     if topology is None:
         topology = entry.topology_class()() if entry else systems.load_topology("Sync")()
-    given = systems.defaults(name, env if isinstance(env, str) else "") if isinstance(system, str) else {}
+    known = isinstance(system, str) and isinstance(env, str)
+    given = systems.defaults(name, env if known else "") if isinstance(system, str) else {}
+    env_options = (systems.env_options(name, env) if known else {}) | (env_options or {})
     parts = {"algorithm": algorithm, "topology": topology, "run": RunOptions()}
     owners = {f.name: owner for owner, part in parts.items() for f in dataclasses.fields(part)}
     # a preset speaks of the system's own topology; what another does not have is left out
@@ -181,7 +184,7 @@ def resolve(
             if isinstance(value, dict) and dataclasses.is_dataclass(inner := getattr(part, option)):
                 mine[option] = _replace(inner, value)
         parts[owner] = _replace(part, mine)
-    return Config(system=name, env=env, env_options=env_options or {}, torso=torso, **parts)
+    return Config(system=name, env=env, env_options=env_options, torso=torso, **parts)
 
 
 def from_dict(
@@ -293,11 +296,24 @@ def command(config: Config) -> str:
     base = resolve(config.system, env=config.env, topology=topology() if other else None)
     if other:
         words += ["--topology", systems.flag_of(topology.__name__)]
-    if config.env_options:
-        words += ["--env-options", *(f"{key}={_text(value)}" for key, value in config.env_options.items())]
+    if said := _env_differences(config, base):
+        words += ["--env-options", *(f"{key}={text(value)}" for key, value in said.items())]
     for part in ("algorithm", "topology", "run"):
         words += _differences(getattr(config, part), getattr(base, part))
     return shlex.join(words)
+
+
+def _env_differences(config: Config, base: Config) -> dict[str, Any]:
+    """Options of the environment that no preset gives; of one that it gives and this config is without, the neutral value."""
+    missing = [name for name in base.env_options if name not in config.env_options]
+    neutral = {}
+    if missing:
+        from rookery.envs.options import neutral_value
+
+        neutral = {name: neutral_value(config.env, name) for name in missing}
+    absent = object()
+    mine = {name: value for name, value in config.env_options.items() if value != base.env_options.get(name, absent)}
+    return mine | neutral
 
 
 def _differences(mine: Any, base: Any, prefix: str = "") -> list[str]:
@@ -319,7 +335,7 @@ def _flag(name: str, prefix: str = "") -> str:
     return f"--{prefix}{name.replace('_', '-')}"
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """As --env-options reads it: JSON, or a word that is no JSON."""
     if isinstance(value, str):
         try:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import tyro
 
 from rookery import systems
-from rookery.run.config import Config, ConfigError
+from rookery.run.config import Config, ConfigError, text
 
 
 def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
@@ -29,7 +29,7 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
             metavar="NAME", help="How the work is cut; `rookery list systems` shows what goes together.")],
             systems.flag_of(_class_name(base.topology))),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
-            metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint="")], ()),
+            metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
         ("json", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
             help="One JSON line at the end instead of the display.", help_behavior_hint="")], False),
     ]  # fmt: skip
@@ -80,6 +80,12 @@ def _shown(part: Any) -> Any:
 
 def _values(part: Any) -> dict[str, Any]:
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
+
+
+def _env_hint(base: Config) -> str:
+    """What is handed to it already, by a preset or by the run that is resumed."""
+    said = " ".join(f"{name}={text(value)}" for name, value in base.env_options.items())
+    return f"(default: {said})" if said else ""
 
 
 def _env_option(item: str) -> tuple[str, Any]:

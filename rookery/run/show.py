@@ -8,7 +8,7 @@ from typing import Any
 
 from rookery import systems
 from rookery.run.assemble import assemble
-from rookery.run.config import Config
+from rookery.run.config import Config, text
 
 
 def describe(cfg: Config) -> tuple[dict[str, Any], str]:
@@ -17,6 +17,7 @@ def describe(cfg: Config) -> tuple[dict[str, Any], str]:
     values = {
         "system": cfg.system,
         "env": cfg.env_name,
+        "env_options": cfg.env_options,
         "nodes": graph.nodes,
         "edges": [edge._asdict() for edge in graph.edges],
         "facts": graph.facts,
@@ -25,6 +26,8 @@ def describe(cfg: Config) -> tuple[dict[str, Any], str]:
     entry = systems.SYSTEMS.get(cfg.system)
     head = f"{cfg.system} = {type(cfg.algorithm).__name__} × {type(cfg.topology).__name__}"
     lines = [f"{head}, on {cfg.env_name}" + (f" ({entry.paper})" if entry else ""), "", figure, ""]
+    if cfg.env_options:
+        lines += [f"environment: {' '.join(f'{name}={text(value)}' for name, value in cfg.env_options.items())}", ""]
     lines += [f"with {', '.join(letters(cfg))}:", ""]
     lines += [f"  {count:>6,} × {role}" for role, count in graph.nodes.items()]
     lines += [""]

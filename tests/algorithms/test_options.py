@@ -1,6 +1,7 @@
 """Options that change what an update sees: reward clips, normalisers, previous action and reward, the user's own torso."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -143,6 +144,32 @@ def test_an_agent_with_previous_sees_its_last_action_and_reward_except_at_an_epi
     model = model_of(spec, NETWORK, previous=True)
     kernel = jax.eval_shape(model.init, ops.random.key(0))["network"]["policy_encoder"]["dense_0"]["kernel"]
     assert kernel.shape[0] == 4 * 3 + 3 + 1  # board, one-hot action, reward
+
+
+@pytest.mark.parametrize("how", ["unit", "soft-asymmetric"])
+def test_the_previous_reward_is_seen_as_the_loss_sees_rewards(how, rng):
+    """By the clip and nothing else, in acting and in learning."""
+    clip = functools.partial(clip_reward, how=how)
+    rollout = random_rollout(rng)
+    rewards = {"raw": 7.0 * rng.normal(size=(10, 6)).astype(np.float32)}
+    rewards["clipped"] = np.asarray(clip(jnp.asarray(rewards["raw"])))
+    actions = np.zeros((10, 6), np.int32)
+    seen = {
+        name: {"observation": rollout.observation, "previous_action": actions, "previous_reward": reward}
+        for name, reward in rewards.items()
+    }
+    told, plain = (model_of(previous=True, reward_clip=how) for how in (how, "none"))
+    params = random_params(told)
+    rows = {name: rollout._replace(observation=observation) for name, observation in seen.items()}
+
+    def answers(model, name):
+        first = jax.tree.map(lambda x: x[0], seen[name])
+        decision = jax.jit(model.act)(params, first, (), ops.random.key(0), np.ones(6, np.float32))
+        return [*decision.extras.values(), *jax.jit(model.evaluate)(params, rows[name])]
+
+    for got, expected, raw in zip(answers(told, "raw"), answers(plain, "clipped"), answers(plain, "raw")):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+        assert np.abs(np.asarray(got) - np.asarray(raw)).max() > 1e-3
 
 
 # ------------------------------------------------------------------------------------------------------------- networks

@@ -1,5 +1,7 @@
 """Every space is read, or refused with a reason."""
 
+import math
+
 import flax.linen as nn
 import gymnasium
 import jax
@@ -10,6 +12,7 @@ import pytest
 from rookery.networks import NetworkConfig, actor_critic
 from rookery.networks.encoders import Encoder, leaves
 from rookery.networks.network import orthogonal
+from rookery.spaces import with_previous
 from rookery.types import Spec
 
 spaces = gymnasium.spaces
@@ -122,10 +125,11 @@ def test_bytes_are_divided_by_their_bound_and_other_numbers_left_alone():
     np.testing.assert_allclose(encode(VECTOR, np.array([[300, -2, 0, 1]], np.float32), hidden=()), [[300, -2, 0, 1]])
 
 
-def test_every_leaf_of_a_nested_observation_matters():
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_every_leaf_of_a_nested_observation_matters(core):
     space = SPACES["nested"]
     observation = sample(space, (1,))
-    apply, params = encoder_of(space, observation)
+    apply, params = encoder_of(space, observation, core=core)
     features = apply(params, observation)
     paths, structure = jax.tree.flatten(observation)
     for index in range(len(paths)):
@@ -134,6 +138,38 @@ def test_every_leaf_of_a_nested_observation_matters():
             paths[index].dtype
         )
         assert not np.allclose(apply(params, jax.tree.unflatten(structure, changed)), features)
+
+
+def shapes_of(space, encoder="auto", **config):
+    """The shapes of an actor-critic's kernels, by path."""
+    network = actor_critic(Spec(space, spaces.Discrete(6)), 6, NetworkConfig(encoder=encoder, **config))
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    named = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in named}
+
+
+PREVIOUS = with_previous(Spec(ATARI, spaces.Discrete(6))).observation
+
+
+def test_what_stands_beside_an_image_goes_to_the_core_with_it():
+    shapes = shapes_of(PREVIOUS, core="lstm", core_size=512)
+    assert shapes["core/input"] == (512 + 6 + 1, 4 * 512)
+    assert {path.split("/")[1] for path in shapes if path.startswith("encoder/")} == {"image_0"}, "and through no layer before"
+
+
+def test_without_a_core_a_layer_as_wide_as_the_images_features_mixes_them():
+    shapes = shapes_of(PREVIOUS)
+    assert shapes["encoder/mixed/kernel"] == (512 + 6 + 1, 512) and shapes["heads/policy/kernel"] == (512, 6)
+    two = spaces.Dict(far=ATARI, near=spaces.Box(0, 255, (10, 10, 3), np.uint8))
+    assert shapes_of(two)["encoder/mixed/kernel"] == (512 + 128, 512)
+    assert shapes_of(two, core="gru", core_size=32)["core/input"] == (512 + 128, 3 * 32)
+
+
+def test_many_numbers_beside_an_image_go_through_a_layer_and_few_do_not():
+    space = spaces.Dict(image=ATARI, few=spaces.Box(-1, 1, (8,), np.float32), many=spaces.Box(-1, 1, (9,), np.float32))
+    shapes = shapes_of(space, hidden=(256, 32))
+    assert shapes["encoder/numbers_2/kernel"] == (9, 32) and shapes["encoder/mixed/kernel"] == (512 + 8 + 32, 512)
+    assert shapes_of(space, hidden=())["encoder/mixed/kernel"] == (512 + 8 + 9, 512)
 
 
 def test_an_image_reads_the_same_in_both_layouts():
@@ -156,6 +192,22 @@ def test_the_nature_network_has_the_known_number_of_parameters():
     network = actor_critic(Spec(ATARI, spaces.Discrete(6)), 6, NetworkConfig())
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 1_687_719
+
+
+def test_the_shallow_network_has_the_number_of_parameters_counted_by_hand():
+    shapes = shapes_of(ATARI, encoder="shallow")
+    convolutions = (8 * 8 * 4 * 16 + 16) + (4 * 4 * 16 * 32 + 32)  # 84 -> 20 -> 9
+    heads = (256 * 6 + 6) + (256 + 1)
+    assert sum(map(math.prod, shapes.values())) == convolutions + (9 * 9 * 32 * 256 + 256) + heads
+
+
+@pytest.mark.parametrize("encoder, least", [("nature", 36), ("shallow", 20), ("small", 3)])
+def test_the_least_side_of_an_image_is_that_which_leaves_one_pixel(encoder, least):
+    square = lambda side: spaces.Box(0, 255, (side, side, 1), np.uint8)
+    channels = {"nature": 64, "shallow": 32, "small": 16}[encoder]
+    assert shapes_of(square(least), encoder)["encoder/image_0/dense/kernel"][0] == channels
+    with pytest.raises(ValueError, match=f"{encoder!r} needs sides >= {least}"):
+        leaves(square(least - 1), encoder)
 
 
 def test_hidden_layers_are_orthogonal_with_gain_sqrt_2_and_zero_bias():
