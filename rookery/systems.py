@@ -97,7 +97,7 @@ SYSTEMS: dict[str, System] = {
             {"fresh": True, "exploration": "mixed", "rollout_length": 5, "n_step": 5, "target_period": 500},
         ),
         System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",
-               {"rollout_length": 5, "learning_rate": 1.4e-3}),
+               {"rollout_length": 5, "learning_rate": 1.4e-3, "num_envs": 32}),
         System(
             "gorila", "dqn:DQN", "parameter_server:ParameterServer", "DQN in bundles, parameters in shards", "Nair et al. 2015",
             {"max_staleness": 100, "outlier_deviations": 8.0},

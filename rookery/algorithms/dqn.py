@@ -80,7 +80,7 @@ class DQN:
     epsilon_steps: int | None = None
     """Environment steps until then, from 1; None: a tenth of the run. At most half of it."""
     reward_clip: float | None = None
-    network: NetworkConfig = field(default_factory=NetworkConfig)
+    network: NetworkConfig = field(default_factory=lambda: NetworkConfig(hidden=(128, 128), activation="relu"))
     replay: ReplayConfig = field(default_factory=ReplayConfig)
 
     @property

@@ -102,6 +102,39 @@ LEARNING: tuple[Task, ...] = (
         metric="return_mean", curve=True, minutes=40,
     ),
 )  # fmt: skip
+# Tasks that no preset names: the system, the environment and the number of steps are all that is said.
+BOARDS = {"catch-8x8": "catch --env-options rows=8 columns=8", "catch-10x5": "catch"}
+DISCRETE = (
+    "ppo", "a2c", "impala", "appo", "seed", "sample-factory", "dqn", "rainbow", "apex-dqn", "r2d2", "a3c", "gala", "gorila",
+    "async-dqn",
+)  # fmt: skip
+UNTUNED: tuple[Task, ...] = (
+    *(
+        Task(f"untuned-{board}-{system}", f"{system} --env {words} --total-steps 250000", at_least=0.9)
+        for board, words in BOARDS.items()
+        for system in DISCRETE
+    ),
+    *(
+        Task(f"untuned-acrobot-{system}", f"{system} --env Acrobot-v1 --total-steps 500000", at_least=-110)
+        for system in (*DISCRETE, "es", "ars")
+    ),
+    *(
+        Task(f"untuned-lunarlander-{system}", f"{system} --env LunarLander-v3 --total-steps 2000000", at_least=200, minutes=60)
+        for system in ("ppo", "a2c", "impala", "appo", "dqn", "rainbow", "apex-dqn")
+    ),
+    Task("untuned-mountaincar-ppo", "ppo --env MountainCarContinuous-v0 --total-steps 500000", at_least=90),
+    Task("untuned-pendulum-ppo", "ppo --env Pendulum-v1 --total-steps 500000", at_least=-250),
+    Task("untuned-bipedal-ppo", "ppo --env BipedalWalker-v3 --total-steps 2000000", at_least=250, minutes=60),
+    Task("untuned-hopper-ppo", "ppo --env Hopper-v5 --total-steps 1000000", at_least=1500, minutes=60),
+    *(Task(f"untuned-dict-obs-{system}", f"{system} --env dict-obs --total-steps 100000", at_least=7.6) for system in DISCRETE),
+    *(Task(f"untuned-masked-{system}", f"{system} --env masked --total-steps 100000", at_least=7.4) for system in DISCRETE),
+    Task("untuned-cue-recall-r2d2", "r2d2 --env cue-recall --total-steps 100000", at_least=0.95),
+    *(
+        Task(f"untuned-cue-recall-{system}", f"{system} --env cue-recall --network.core lstm --total-steps 250000", at_least=0.95)
+        for system in ("ppo", "a2c", "impala", "appo", "seed", "sample-factory", "a3c", "gala")
+    ),
+)
+TASKS = (*LEARNING, *UNTUNED)
 NOTES = [
     "Each seed is a process of its own; a task is passed when every seed clears the bar. return_mean: the last 100 "
     "training episodes; eval_return_mean: greedy episodes after training; either: the greater of both; eval_return_best: "
@@ -129,8 +162,8 @@ class Options:
 def parse(args: list[str]) -> Options:
     options = tyro.cli(Options, args=args, prog="rookery bench learning")
     if options.list:
-        width = max(len(task.name) for task in LEARNING)
-        for task in LEARNING:
+        width = max(len(task.name) for task in TASKS)
+        for task in TASKS:
             print(f"{task.name:<{width}}  {task.metric:<16} {task.bar():<6}  rookery train {task.words}")
         raise SystemExit(0)
     chosen_tasks(options.task)
@@ -138,13 +171,13 @@ def parse(args: list[str]) -> Options:
 
 
 def chosen_tasks(names: tuple[str, ...]) -> list[Task]:
-    known = {task.name: task for task in LEARNING}
+    known = {task.name: task for task in TASKS}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise SystemExit(f"rookery: there is no task {name!r}.{hint} rookery bench learning --list shows them.")
-    return [known[name] for name in names] or [*LEARNING]
+    return [known[name] for name in names] or [*TASKS]
 
 
 def measure(options: Options) -> list[Record]:

@@ -247,7 +247,7 @@ def test_learning_runs_each_seed_and_keeps_the_exact_command(monkeypatch: pytest
 
 
 def test_the_names_of_the_tasks_are_unique_and_a_wrong_one_is_refused_with_the_nearest():
-    assert len({task.name for task in learning.LEARNING}) == len(learning.LEARNING)
+    assert len({task.name for task in learning.TASKS}) == len(learning.TASKS)
     with pytest.raises(SystemExit, match="Did you mean 'cartpole-ppo'"):
         learning.parse(["--task", "cartpole-poo"])
 
