@@ -260,9 +260,12 @@ PRESETS: tuple[Preset, ...] = (
     # frames are kept singly: 200,000 steps take 1.5 GB
     Preset(("dqn", "rainbow", "apex-dqn"), "atari", {
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
+        "target_period": 2_500,  # 10,000 steps; Rainbow 8,000
         "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
     }),
-    Preset(("rainbow",), "atari", {"value_range": (-10.0, 10.0), "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4}),
+    Preset(("rainbow",), "atari", {
+        "value_range": (-10.0, 10.0), "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4, "target_period": 2_000,
+    }),
     Preset(("apex-dqn",), "atari", {
         "batch_size": 512, "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-7, "target_period": 2_500,
         "replay": {"samples_per_insert": 4.0},
@@ -291,7 +294,7 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 16, "target_period": 1_000, "epsilon_steps": 100_000, "network": {"encoder": "small"},
         "replay": {"min_size": 5_000}, "total_steps": 5_000_000,
     }),
-    Preset(("rainbow",), "minatar", {"learning_rate": 2.5e-4, "value_range": (0.0, 50.0)}),
+    Preset(("rainbow",), "minatar", {"learning_rate": 2.5e-4}),
     Preset(("anakin-ppo",), "CartPole-v1", {
         "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
         "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,

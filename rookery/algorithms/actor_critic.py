@@ -123,7 +123,7 @@ def build(
         )
 
     def statistics(rollout: Rollout) -> PyTree:
-        seen = {}
+        seen: dict[str, PyTree] = {}
         if normalised:
             leaves = jax.tree.leaves(rollout.observation)
             seen["observation"] = tuple(ops.moments.of(leaves[i][:-1], leaves[i].ndim - 2) for i in normalised)

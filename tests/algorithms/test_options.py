@@ -1,7 +1,6 @@
 """Options that change what an update sees: reward clips, normalisers, previous action and reward, the user's own torso."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +20,8 @@ from algorithm_cases import (
 
 from rookery import envs, ops
 from rookery.algorithms.a2c import A2C
-from rookery.algorithms.updates import chunks_for
 from rookery.algorithms.actor_critic import clip_reward
+from rookery.algorithms.updates import chunks_for
 from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.types import Spec
@@ -146,30 +145,30 @@ def test_an_agent_with_previous_sees_its_last_action_and_reward_except_at_an_epi
     assert kernel.shape[0] == 4 * 3 + 3 + 1  # board, one-hot action, reward
 
 
-@pytest.mark.parametrize("how", ["unit", "soft-asymmetric"])
+@pytest.mark.parametrize("how", ["unit", "soft-asymmetric", "scaled"])
 def test_the_previous_reward_is_seen_as_the_loss_sees_rewards(how, rng):
-    """By the clip and nothing else, in acting and in learning."""
-    clip = functools.partial(clip_reward, how=how)
-    rollout = random_rollout(rng)
-    rewards = {"raw": 7.0 * rng.normal(size=(10, 6)).astype(np.float32)}
-    rewards["clipped"] = np.asarray(clip(jnp.asarray(rewards["raw"])))
-    actions = np.zeros((10, 6), np.int32)
-    seen = {
-        name: {"observation": rollout.observation, "previous_action": actions, "previous_reward": reward}
-        for name, reward in rewards.items()
-    }
-    told, plain = (model_of(previous=True, reward_clip=how) for how in (how, "none"))
+    """In acting and in learning, and once: no moments of observations are taken of it."""
+    options = {"normalise_rewards": True} if how == "scaled" else {"reward_clip": how}
+    told, plain = (model_of(previous=True, **more) for more in (options, {}))
     params = random_params(told)
-    rows = {name: rollout._replace(observation=observation) for name, observation in seen.items()}
+    if how == "scaled":
+        params["reward"] = ops.moments.of(jnp.array([-3.0, 5.0]), 0)
+    rollout = random_rollout(rng)
+    reward = 7.0 * rng.normal(size=(10, 6)).astype(np.float32)
 
-    def answers(model, name):
-        first = jax.tree.map(lambda x: x[0], seen[name])
-        decision = jax.jit(model.act)(params, first, (), ops.random.key(0), np.ones(6, np.float32))
-        return [*decision.extras.values(), *jax.jit(model.evaluate)(params, rows[name])]
+    def answers(model, reward):
+        seen = {"observation": rollout.observation, "previous_action": np.zeros((10, 6), np.int32), "previous_reward": reward}
+        decision = jax.jit(model.act)(
+            params, jax.tree.map(lambda x: x[0], seen), (), ops.random.key(0), np.ones(6, np.float32)
+        )
+        return [*decision.extras.values(), *jax.jit(model.evaluate)(params, rollout._replace(observation=seen))]
 
-    for got, expected, raw in zip(answers(told, "raw"), answers(plain, "clipped"), answers(plain, "raw")):
-        np.testing.assert_allclose(got, expected, rtol=1e-5)
+    by_hand = reward / 4.0 if how == "scaled" else np.asarray(clip_reward(jnp.asarray(reward), how))
+    for got, expected, raw in zip(answers(told, reward), answers(plain, by_hand), answers(plain, reward)):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
         assert np.abs(np.asarray(got) - np.asarray(raw)).max() > 1e-3
+    both = jax.eval_shape(model_of(previous=True, normalise_observations=True).init, ops.random.key(0))
+    assert [moments.mean.shape for moments in both["observation"]] == [(3,)]
 
 
 # ------------------------------------------------------------------------------------------------------------- networks
