@@ -42,6 +42,7 @@ class ActorCritic(NamedTuple):
     observe_batch: Callable[[PyTree, Rollout], PyTree]  # params with normalisers that have seen this rollout
     scale_reward: Callable[[PyTree, Array], Array]
     distribution: ops.Distribution
+    action: gymnasium.Space
     recurrent: bool
 
 
@@ -124,7 +125,7 @@ def build(
 
     return ActorCritic(
         init, network.memory, act, explore, forward, evaluate, observe_batch, scale_reward, distribution,
-        recurrent=bool(jax.tree.leaves(jax.eval_shape(lambda: network.memory(1)))),
+        spec.action, recurrent=bool(jax.tree.leaves(jax.eval_shape(lambda: network.memory(1)))),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms import actor_critic, inspection, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.networks import NetworkConfig
 from rookery.networks.convolution import inside_loop
@@ -73,7 +73,10 @@ class PPO:
             self.rollout_length, self.discount, max_lag=0,
             return_discount=self.discount if self.normalise_rewards else None,
         )  # fmt: skip
-        return Agent(init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs)
+        return Agent(
+            init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
+            inspect=inspection.of_policy(model, optimizer),
+        )  # fmt: skip
 
 
 class Sequences(NamedTuple):
@@ -140,6 +143,7 @@ def update(
     (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, (params["network"], state.optimizer), (order, small))
     params = model.observe_batch(params | {"network": network}, rollout)
     report = jax.vmap(lambda *one: describe(*one, config=config))(judged, small) | {"gradient_norm": norms}
+    report["gradient_clipped"] = (norms > config.max_gradient_norm).astype(jnp.float32)
     report = {name: value.mean() for name, value in report.items()}
     _, target_std = ops.masked_moments(data.target, data.valid)
     _, error_std = ops.masked_moments(data.advantage, data.valid)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from rookery import ops, spaces
+from rookery.algorithms import inspection
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.types import Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
@@ -25,10 +26,12 @@ def first_order(
     num_chunks: Callable[[Batch], int] = lambda batch: 1,
     slow: Callable[[PyTree], PyTree] = lambda params: (),
     refresh: Callable[[TrainState], PyTree] = lambda state: state.slow,
+    target_period: int | None = None,
 ) -> Agent:
     """An Agent that takes one clipped gradient step of `loss` per batch.
 
-    slow: what starts out beside the parameters (a target network); refresh: (state after the step) -> its next value.
+    slow: what starts out beside the parameters (a target network); refresh: (state after the step) -> its next value;
+    target_period: updates between its changes, for whoever counts them.
     """
 
     def init(key: Array) -> TrainState:
@@ -41,7 +44,7 @@ def first_order(
 
         tree, report = ops.accumulate(of_network, params["network"], batch.rollout, num_chunks(batch))
         tree, norms = ops.clip_by_global_norm(tree, max_gradient_norm)
-        return Gradients(tree, report | {"gradient_norm": norms.total})
+        return Gradients(tree, report | {"gradient_norm": norms.total, "gradient_clipped": norms.clipped})
 
     def apply(state: TrainState, gradients: Gradients) -> TrainState:
         step, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
@@ -57,7 +60,7 @@ def first_order(
 
     return Agent(
         init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
-        gradients=gradients, apply=apply,
+        gradients=gradients, apply=apply, inspect=inspection.of_policy(model, optimizer, target_period=target_period),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery.networks import products
+from rookery.networks import products, units
 from rookery.networks.config import NetworkConfig
 from rookery.networks.convolution import convolution, image_convolution, max_pool
 from rookery.types import Array, PyTree
@@ -174,7 +174,7 @@ class Encoder(nn.Module):
         if len(self.parts) == 1 and self.parts[0].layout:
             return x  # an image alone has its own layer after the convolutions
         for index, size in enumerate(self.config.hidden):
-            x = ACTIVATIONS[self.config.activation](dense(size, name=f"dense_{index}")(x))
+            x = units.told(ACTIVATIONS[self.config.activation](dense(size, name=f"dense_{index}")(x)))
         return x
 
     def _read(self, index: int, leaf: Leaf, observation: PyTree) -> Array:
@@ -220,11 +220,11 @@ class Nature(nn.Module):
     def __call__(self, image: Array) -> Array:
         kernel, bias = Kernel(8, 32, name="conv_0")(image.shape[1 if self.channels_first else -1])
         x = image_convolution(image, kernel, stride=4, scale=self.scale, channels_first=self.channels_first)
-        x = products.relu(x + bias)
+        x = _relu(x + bias)
         for index, (size, stride, out) in enumerate(((4, 2, 64), (3, 1, 64)), 1):
             kernel, bias = Kernel(size, out, name=f"conv_{index}")(x.shape[-1])
-            x = products.relu(convolution(x, kernel, stride=stride) + bias)
-        return products.relu(dense(FEATURES["nature"], name="dense")(x.reshape(x.shape[0], -1)))
+            x = _relu(convolution(x, kernel, stride=stride) + bias)
+        return _relu(dense(FEATURES["nature"], name="dense")(x.reshape(x.shape[0], -1)))
 
 
 class Small(nn.Module):
@@ -237,8 +237,8 @@ class Small(nn.Module):
     def __call__(self, image: Array) -> Array:
         kernel, bias = Kernel(3, 16, name="conv_0")(image.shape[1 if self.channels_first else -1])
         x = image_convolution(image, kernel, stride=1, scale=self.scale, channels_first=self.channels_first)
-        x = products.relu(x + bias)
-        return products.relu(dense(FEATURES["small"], name="dense")(x.reshape(x.shape[0], -1)))
+        x = _relu(x + bias)
+        return _relu(dense(FEATURES["small"], name="dense")(x.reshape(x.shape[0], -1)))
 
 
 class Impala(nn.Module):
@@ -263,10 +263,14 @@ class Impala(nn.Module):
             x = max_pool(x + bias)
             for block in range(2):
                 x = x + self._residual(x, f"section_{section}_block_{block}")
-        return products.relu(dense(FEATURES["impala"], name="dense")(products.relu(x).reshape(x.shape[0], -1)))
+        return _relu(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)))
 
     def _residual(self, x: Array, name: str) -> Array:
         for index in range(2):
             kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
-            x = convolution(products.relu(x), kernel, padding="SAME") + bias
+            x = convolution(_relu(x), kernel, padding="SAME") + bias
         return x
+
+
+def _relu(x: Array) -> Array:
+    return units.told(products.relu(x))
