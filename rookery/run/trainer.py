@@ -20,7 +20,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.data.files import Gone
-from rookery.run import checkpoint, config, startup
+from rookery.run import checkpoint, config, health, startup
 from rookery.run.assemble import assemble, newest_checkpoint, open_runtime, pool_factory, saved_params, shown_to
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
@@ -95,6 +95,7 @@ class Trainer:
         self.eval_return_mean: float | None = None
         self.eval_return_best: float | None = None  # of all evaluations; what is asynchronous trains on before it is saved
         self.stopped_because: str | None = None
+        self.warnings: list[str] = []  # what was wrong with how it learned, said in the end
         self.seconds_to_target: float | None = None
         self.meter = Meter(cfg.topology)
         self._written_result = False
@@ -373,7 +374,9 @@ class Trainer:
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
         """Saves, evaluates, writes the result and closes. What is told and returned is what the checkpoint holds."""
         self.save()
+        self.progress = dataclasses.replace(self.progress, report=self.progress.report | self.progress.inspect())
         self._log(self.seconds)
+        self.warnings = self._judged()
         trained = self.metrics()  # before the evaluation: it is not part of the training time
         if evaluate and self.config.run.eval_episodes:
             self.evaluate()
@@ -383,6 +386,11 @@ class Trainer:
         self.close()
         return result
 
+    def _judged(self) -> list[str]:
+        """What was wrong with how it learned."""
+        past = health.History(self.run.metrics.tail(), self.returns.first_mean, self.return_mean)
+        return health.warnings(past, self.config.algorithm)
+
     def fail(self, reason: str) -> None:
         """Says in the run's directory how it ended; the last checkpoint stays as it is."""
         self.stopped_because = reason
@@ -391,7 +399,7 @@ class Trainer:
     def _write_result(self, status: str, metrics: dict[str, Any]) -> None:
         if self._run is not None and not self._written_result:
             more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self.meter.total.lag_max}
-            self._written_result = self._run.write_result(status, metrics | more)
+            self._written_result = self._run.write_result(status, metrics | more | {"warnings": self.warnings})
 
     def last_good(self, *, go_on: bool = False) -> str:
         """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""
