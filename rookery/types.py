@@ -172,6 +172,9 @@ class Agent(NamedTuple):
     perturb: Callable[[PyTree, Array, Array], PyTree] | None = None
     #   (params, member [B], key) -> params with an axis [B] in front: what each member of a population acts with. The key is
     #   the one that learn() will be given. None where nothing is evolved
+    inspect: Callable[[TrainState, Batch], Report] | None = None
+    #   (state, some columns of a batch) -> how learning stands, in numbers that show failure before the return does; called
+    #   now and then, never part of an update. Names begin with health/. state.optimizer is () where a worker has none
 
 
 class Algorithm(Protocol):

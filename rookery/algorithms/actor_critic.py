@@ -49,6 +49,7 @@ class ActorCritic(NamedTuple):
     reward: Callable[[PyTree, Array], Array]  # (params, reward as played) -> as it is learned from
     return_discount: Callable[[float], float | None]  # gamma -> what `Needs.return_discount` is to be
     distribution: ops.Distribution
+    action: gymnasium.Space
     recurrent: bool
 
 
@@ -146,7 +147,7 @@ def build(
 
     return ActorCritic(
         init, network.memory, act, explore, forward, evaluate, statistics, observed, reward,
-        lambda discount: discount if normalise_rewards else None, distribution,
+        lambda discount: discount if normalise_rewards else None, distribution, spec.action,
         recurrent=bool(jax.tree.leaves(jax.eval_shape(lambda: network.memory(1)))),
     )  # fmt: skip
 

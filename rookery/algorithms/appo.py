@@ -88,6 +88,7 @@ class APPO:
             num_chunks=lambda batch: chunks_for(spec, batch),
             slow=(lambda params: jax.tree.map(jnp.copy, params["network"])) if with_target else lambda params: (),
             refresh=refresh if with_target else lambda state: (),
+            target_period=self.target_period if with_target else None,
             needs=Needs(self.rollout_length, self.discount, return_discount=model.return_discount(self.discount)),
         )
 

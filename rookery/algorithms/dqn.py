@@ -29,7 +29,7 @@ import numpy as np
 import optax
 
 from rookery import ops
-from rookery.algorithms import optimizers
+from rookery.algorithms import inspection, optimizers
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
@@ -145,7 +145,8 @@ class DQN:
                 params["network"], after, batch, key, network=network, atoms=atoms, config=self
             )
             tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
-            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities if prioritized else None)
+            told = {"gradient_norm": norms.total, "gradient_clipped": norms.clipped}
+            return Gradients(tree, report | told, priorities if prioritized else None)
 
         def step(state: TrainState, gradients: Gradients) -> TrainState:
             change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
@@ -208,6 +209,10 @@ class DQN:
             init=init, memory=network.memory, act=act, explore=explore, learn=learn, needs=needs,
             gradients=gradients if K == 1 else None, apply=apply if K == 1 else None,
             process=process if ladder and prioritized else None,
+            inspect=inspection.of_values(
+                network, optimizer, target_period=self.target_period, gradient_steps=K,
+                cut=partial(cut_off, network=network, atoms=atoms, config=self) if atoms is not None else None,
+            ),
         )  # fmt: skip
 
 
@@ -247,6 +252,15 @@ def loss(
         "priority": ops.masked_mean(surprise, rollout.valid),
     }
     return total, (report, jax.lax.stop_gradient(surprise[0] + PRIORITY_FLOOR))
+
+
+def cut_off(slow: PyTree, batch: Batch, *, network: QNetwork, atoms: Array, config: DQN) -> Array:
+    """The share of the targets' mass that lies beyond the support, by the target network and without noise. []"""
+    batch = transitions(batch, n=config.n_step, reward_clip=config.reward_clip) if config.fresh else batch
+    rollout, after = batch.rollout, _values(slow, batch, 1, None, network)
+    probabilities = jax.nn.softmax(ops.of_action(after.logits, jnp.argmax(after.q, -1)))
+    returns = rollout.reward[..., None] + rollout.discount[..., None] * atoms.reshape(1, 1, -1)
+    return inspection.beyond_support(returns, probabilities, atoms, rollout.valid)
 
 
 def _values(params: PyTree, batch: Batch, t: int, noise: Noise | None, network: QNetwork) -> Values:

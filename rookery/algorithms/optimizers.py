@@ -13,6 +13,18 @@ def schedule(learning_rate: float, num_steps: int | None) -> optax.ScalarOrSched
     return optax.linear_schedule(learning_rate, 0.0, num_steps) if num_steps else learning_rate
 
 
+class Optimizer(optax.GradientTransformation):
+    """An optimizer that says what its second moments are compared with: see `inspection.below_epsilon`."""
+
+    epsilon: float
+
+    @classmethod
+    def of(cls, optimizer: optax.GradientTransformation, epsilon: float) -> Optimizer:
+        made = cls(*optimizer)
+        made.epsilon = epsilon
+        return made
+
+
 def flat(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
     """Over one vector of all leaves: on CPU a small network's update is bound by the number of XLA ops, not by their size.
 
@@ -27,10 +39,11 @@ def flat(optimizer: optax.GradientTransformation) -> optax.GradientTransformatio
     return optax.GradientTransformation(whole.init, update)
 
 
-def adam(learning_rate: float, *, num_steps: int | None, epsilon: float) -> optax.GradientTransformation:
-    return flat(optax.adam(schedule(learning_rate, num_steps), eps=epsilon))
+def adam(learning_rate: float, *, num_steps: int | None, epsilon: float) -> Optimizer:
+    return Optimizer.of(flat(optax.adam(schedule(learning_rate, num_steps), eps=epsilon)), epsilon)
 
 
-def rmsprop(learning_rate: float, *, num_steps: int | None, decay: float, epsilon: float) -> optax.GradientTransformation:
+def rmsprop(learning_rate: float, *, num_steps: int | None, decay: float, epsilon: float) -> Optimizer:
     """RMSProp as A3C and IMPALA use it: no momentum, not centred, epsilon inside the root."""
-    return flat(optax.rmsprop(schedule(learning_rate, num_steps), decay=decay, eps=epsilon, eps_in_sqrt=True))
+    rule = optax.rmsprop(schedule(learning_rate, num_steps), decay=decay, eps=epsilon, eps_in_sqrt=True)
+    return Optimizer.of(flat(rule), epsilon)

@@ -20,7 +20,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms import actor_critic, inspection, optimizers
 from rookery.algorithms.actor_critic import ActorCritic, RewardClip
 from rookery.algorithms.updates import shuffles
 from rookery.networks import NetworkConfig
@@ -74,7 +74,10 @@ class PPO:
             return update(state, batch.rollout, key, model=model, optimizer=optimizer, config=self)
 
         needs = Needs(self.rollout_length, self.discount, max_lag=0, return_discount=model.return_discount(self.discount))
-        return Agent(init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs)
+        return Agent(
+            init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
+            inspect=inspection.of_policy(model, optimizer),
+        )  # fmt: skip
 
 
 class Sequences(NamedTuple):
@@ -141,6 +144,7 @@ def update(
     (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, (params["network"], state.optimizer), (order, small))
     params = model.observed(params | {"network": network}, model.statistics(rollout))
     report = jax.vmap(lambda *one: describe(*one, config=config))(judged, small) | {"gradient_norm": norms}
+    report["gradient_clipped"] = (norms > config.max_gradient_norm).astype(jnp.float32)
     report = {name: value.mean() for name, value in report.items()}
     _, target_std = ops.masked_moments(data.target, data.valid)
     _, error_std = ops.masked_moments(data.advantage, data.valid)

@@ -25,7 +25,7 @@ import numpy as np
 import optax
 
 from rookery import ops, spaces
-from rookery.algorithms import optimizers
+from rookery.algorithms import inspection, optimizers
 from rookery.algorithms.actor_critic import first_rows
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
@@ -111,7 +111,8 @@ class R2D2:
                 params["network"], slow, batch, network=network, config=self
             )
             tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
-            return Gradients(tree, report | {"gradient_norm": norms.total}, priorities if prioritized else None)
+            told = {"gradient_norm": norms.total, "gradient_clipped": norms.clipped}
+            return Gradients(tree, report | told, priorities if prioritized else None)
 
         def apply(state: TrainState, gradients: Gradients) -> TrainState:
             change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
@@ -137,6 +138,7 @@ class R2D2:
         return Agent(
             init=init, memory=network.memory, act=act, explore=explore, learn=learn, needs=needs,
             gradients=gradients, apply=apply, process=process,
+            inspect=inspection.of_values(network, optimizer, target_period=self.target_period),
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from rookery import ops, spaces
+from rookery.algorithms import inspection
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.networks.convolution import inside_loop
 from rookery.types import (
@@ -33,6 +34,7 @@ def first_order(
     num_chunks: Callable[[Batch], int] = lambda batch: 1,
     slow: Callable[[PyTree], PyTree] = lambda params: (),
     refresh: Callable[[TrainState], PyTree] = lambda state: state.slow,
+    target_period: int | None = None,
 ) -> Agent:
     """An Agent that takes one clipped gradient step of `loss` per batch.
 
@@ -40,7 +42,8 @@ def first_order(
     published for a sum stand as they were, whatever the batch.
     epochs, minibatches: `learn` passes so often over a batch, in groups of whole columns, with a step for each; whoever ships
     gradients passes once.
-    slow: what starts out beside the parameters (a target network); refresh: (state after the step) -> its next value.
+    slow: what starts out beside the parameters (a target network); refresh: (state after the step) -> its next value;
+    target_period: updates between its changes, for whoever counts them.
 
     A gradient is {"network": shaped like the network, "seen": statistics of its batch for the normalisers}: topologies that
     ship gradients carry both, and `apply` needs nothing else.
@@ -64,7 +67,7 @@ def first_order(
         rows = batch.rollout.valid.size if summed else 1
         tree, norms = ops.clip_by_global_norm(tree, max_gradient_norm / rows)
         tree = jax.tree.map(lambda leaf: leaf * rows, tree) if summed else tree
-        return tree, report | {"gradient_norm": norms.total * rows}
+        return tree, report | {"gradient_norm": norms.total * rows, "gradient_clipped": norms.clipped}
 
     def apply(state: TrainState, gradients: Gradients) -> TrainState:
         return ended(step(state, gradients.tree["network"]), gradients.tree["seen"])
@@ -99,7 +102,7 @@ def first_order(
 
     return Agent(
         init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
-        gradients=gradients, apply=apply,
+        gradients=gradients, apply=apply, inspect=inspection.of_policy(model, optimizer, target_period=target_period),
     )  # fmt: skip
 
 

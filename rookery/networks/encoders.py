@@ -36,7 +36,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery.networks import products
+from rookery.networks import products, units
 from rookery.networks.config import NetworkConfig
 from rookery.networks.convolution import convolution, image_convolution, max_pool
 from rookery.types import Array, PyTree
@@ -200,16 +200,19 @@ class Encoder(nn.Module):
         x = features[0] if len(features) == 1 else jnp.concatenate(features, -1)
         if not images:
             for index, size in enumerate(self.config.hidden):
-                x = ACTIVATIONS[self.config.activation](dense(size, name=f"dense_{index}")(x))
+                x = self._active(dense(size, name=f"dense_{index}")(x))
         elif len(features) > 1 and self.config.core == "none":
-            x = products.relu(dense(max(images), name="mixed")(x))
+            x = _relu(dense(max(images), name="mixed")(x))
         return x
 
     def _condensed(self, index: int, leaf: Leaf, x: Array) -> Array:
         """What stands beside an image: many numbers through a layer, anything else as it is."""
         if leaf.kind != "numbers" or x.shape[-1] <= FEW:
             return x
-        return ACTIVATIONS[self.config.activation](dense(self.config.hidden[-1], name=f"numbers_{index}")(x))
+        return self._active(dense(self.config.hidden[-1], name=f"numbers_{index}")(x))
+
+    def _active(self, x: Array) -> Array:
+        return units.told(ACTIVATIONS[self.config.activation](x))
 
     def _read(self, index: int, leaf: Leaf, observation: PyTree) -> Array:
         x = observation
@@ -260,8 +263,8 @@ class Convolutions(nn.Module):
                 x = image_convolution(x, kernel, stride=stride, scale=self.scale, channels_first=self.channels_first)
             else:
                 x = convolution(x, kernel, stride=stride)
-            x = products.relu(x + bias)
-        return products.relu(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)))
+            x = _relu(x + bias)
+        return _relu(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)))
 
 
 class Impala(nn.Module):
@@ -286,10 +289,14 @@ class Impala(nn.Module):
             x = max_pool(x + bias)
             for block in range(2):
                 x = x + self._residual(x, f"section_{section}_block_{block}")
-        return products.relu(dense(FEATURES["impala"], name="dense")(products.relu(x).reshape(x.shape[0], -1)))
+        return _relu(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)))
 
     def _residual(self, x: Array, name: str) -> Array:
         for index in range(2):
             kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
-            x = convolution(products.relu(x), kernel, padding="SAME") + bias
+            x = convolution(_relu(x), kernel, padding="SAME") + bias
         return x
+
+
+def _relu(x: Array) -> Array:
+    return units.told(products.relu(x))

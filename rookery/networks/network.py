@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rookery.networks import encoders
+from rookery.networks import encoders, units
 from rookery.networks.config import Network, NetworkConfig, Output
 from rookery.networks.cores import Core, initial_memory
 from rookery.ops import spread
@@ -40,7 +40,7 @@ def actor_critic(
     _check_mask(spec, num_outputs, gaussian_size)
     parts = () if torso else encoders.leaves(spec.observation, config.encoder)
     separate = _separate(config, parts)
-    encode = torso or as_pair(encoders.Encoder(parts, config))
+    encode = with_told(torso) if torso else as_pair(encoders.Encoder(parts, config))
     core = None if config.core == "none" else Core(config.core, config.core_size)
     heads = Heads(num_outputs, gaussian_size, config.initial_log_std)
     names = ("policy_encoder", "value_encoder") if separate else ("encoder",)
@@ -143,6 +143,11 @@ def as_pair(module: nn.Module) -> Torso:
         return features
 
     return init, apply
+
+
+def with_told(torso: Torso) -> Torso:
+    """The user's own encoder; of its layers, only the features can be listened to."""
+    return torso[0], lambda params, observation: units.told(torso[1](params, observation))
 
 
 def _separate(config: NetworkConfig, parts: tuple[encoders.Leaf, ...]) -> bool:

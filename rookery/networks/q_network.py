@@ -18,10 +18,10 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 
-from rookery.networks import encoders
+from rookery.networks import encoders, units
 from rookery.networks.config import NetworkConfig
 from rookery.networks.cores import Core, initial_memory
-from rookery.networks.network import ILLEGAL, Torso, as_pair, check_features, orthogonal
+from rookery.networks.network import ILLEGAL, Torso, as_pair, check_features, orthogonal, with_told
 from rookery.networks.products import dot_general, relu
 from rookery.ops import spread
 from rookery.types import Array, PyTree, Spec
@@ -70,7 +70,7 @@ def q_network(
             "use ppo, impala or another policy-gradient system"
         )
     A, K = int(spec.action.n), 1 if atoms is None else len(atoms)
-    encode = torso or as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
+    encode = with_told(torso) if torso else as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
     core = None if config.core == "none" else Core(config.core, config.core_size)
 
     def memory(B: int) -> PyTree:
@@ -153,7 +153,7 @@ def _with_noise(layer: PyTree, scale: float) -> PyTree:
 
 def _apply(layers: list[PyTree], x: Array, noise: Noise | None, salt: int) -> Array:
     for index, layer in enumerate(layers):
-        x = relu(x) if index else x
+        x = units.told(relu(x)) if index else x
         y = dot_general(x, layer["kernel"]) + layer["bias"][None]
         if noise is not None and "noise_kernel" in layer:
             size = layer["kernel"].shape[0]

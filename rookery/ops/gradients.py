@@ -16,6 +16,7 @@ from rookery.types import BATCH_MAJOR, PyTree, Report, Rollout
 class Norms(NamedTuple):
     total: Array  # [] norm of the whole tree, before clipping
     leaves: Array  # [L] norm of each leaf, in the order of `leaf_names`: tells which leaf is not finite
+    clipped: Array  # [] 1 where the total was more than allowed, else 0
 
 
 def clip_by_global_norm(tree: PyTree, max_norm: float | Array) -> tuple[PyTree, Norms]:
@@ -25,12 +26,13 @@ def clip_by_global_norm(tree: PyTree, max_norm: float | Array) -> tuple[PyTree, 
     """
     leaves, structure = jax.tree.flatten(tree)
     if not leaves:
-        return tree, Norms(total=jnp.zeros(()), leaves=jnp.zeros((0,)))
+        return tree, Norms(total=jnp.zeros(()), leaves=jnp.zeros((0,)), clipped=jnp.zeros(()))
     squares = jnp.stack([_sum_of_squares(leaf.astype(jnp.float32)) for leaf in leaves])
     total = jnp.sqrt(jnp.sum(squares))
     scale = jnp.minimum(1, max_norm / total)  # 0 / 0 cannot be: max_norm / 0 = inf, and the scale is then 1
     clipped = [(leaf * scale).astype(leaf.dtype) for leaf in leaves]
-    return jax.tree.unflatten(structure, clipped), Norms(total=total, leaves=jnp.sqrt(squares))
+    over = (total > max_norm).astype(jnp.float32)
+    return jax.tree.unflatten(structure, clipped), Norms(total=total, leaves=jnp.sqrt(squares), clipped=over)
 
 
 def _sum_of_squares(leaf: Array) -> Array:

@@ -42,6 +42,7 @@ class Outcome:
     reason: str | None = None  # why it failed or stopped
     bottleneck: str | None = None
     total_steps: int | None = None  # the budget
+    warnings: tuple[str, ...] = ()  # of rookery/run/health.py
 
 
 def outcome(trainer: Any, result: Any) -> Outcome:
@@ -64,6 +65,7 @@ def outcome(trainer: Any, result: Any) -> Outcome:
             collectors=max((most for _, most in topology.roles().values()), default=1), groups=getattr(topology, "groups", 1),
             waiting=trainer.progress.waiting,
         ),
+        warnings=tuple(trainer.warnings),
         **{name: m[name] for name in names},
     )  # fmt: skip
 
@@ -165,6 +167,7 @@ def summary(outcome: Outcome, width: int = 80) -> str:
         rows.append(("target", f"{number(outcome.target)}   {when}"))
     if outcome.bottleneck:
         rows.append(("speed", _fold(outcome.bottleneck, width)))
+    rows += [("warning", _fold(text, width)) for text in outcome.warnings]
     rows.append(("run", str(outcome.path)))
     if outcome.checkpoint is not None:
         run = run_argument(outcome.name, outcome.path)

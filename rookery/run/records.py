@@ -112,12 +112,15 @@ class RowFile:
 
     def last(self) -> dict[str, Any]:
         """The last whole row, or {}; does not read the whole file."""
+        rows = self.tail()
+        return rows[-1] if rows else {}
+
+    def tail(self) -> list[dict[str, Any]]:
+        """The last whole rows, about a minute of them; does not read the whole file."""
         with contextlib.suppress(OSError), open(self.path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            for line in reversed(file.read().split(b"\n")):
-                if row := _object(line):
-                    return row
-        return {}
+            return [row for line in file.read().split(b"\n") if (row := _object(line))]
+        return []
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Drop the rows that are not wanted."""

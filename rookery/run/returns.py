@@ -17,11 +17,14 @@ class ReturnWindow:
         self.episodes = 0  # all that ever ended, not only those in the window
         self.seconds_to_target: float | None = None
         self._returns: deque[float] = deque(maxlen=size)
+        self._first: list[float] = []
 
     def add(self, total_rewards: Iterable[float], seconds: float) -> None:
         """Episodes that ended, in their order, `seconds` after the start of the run."""
         for total_reward in total_rewards:
             self._returns.append(float(total_reward))
+            if self.episodes == len(self._first) < (self._returns.maxlen or 0):
+                self._first.append(float(total_reward))
             self.episodes += 1
             if self.seconds_to_target is None and self.reached:
                 self.seconds_to_target = seconds
@@ -30,6 +33,11 @@ class ReturnWindow:
     def return_mean(self) -> float | None:
         """None until the first episode has ended."""
         return sum(self._returns) / len(self._returns) if self._returns else None
+
+    @property
+    def first_mean(self) -> float | None:
+        """Of the first `size` episodes of the run; None where they are not known."""
+        return sum(self._first) / len(self._first) if self._first else None
 
     @property
     def full(self) -> bool:
@@ -45,6 +53,7 @@ class ReturnWindow:
         """For a checkpoint."""
         return {
             "returns": list(self._returns),
+            "first": list(self._first),
             "episodes": self.episodes,
             "seconds_to_target": self.seconds_to_target,
         }
@@ -53,5 +62,6 @@ class ReturnWindow:
         """Continue from a snapshot; the target is that of this window."""
         self._returns.clear()
         self._returns.extend(snapshot["returns"])
+        self._first = list(snapshot.get("first", ()))  # a checkpoint of before has none
         self.episodes = snapshot["episodes"]
         self.seconds_to_target = snapshot["seconds_to_target"]

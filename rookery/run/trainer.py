@@ -20,7 +20,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.data.files import Gone
-from rookery.run import checkpoint, config, startup
+from rookery.run import checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
 from rookery.run.directory import BEST, LAST, Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
@@ -98,6 +98,7 @@ class Trainer:
         self.best = BestPolicy()  # of all evaluations; what is asynchronous trains on before it is saved
         self.stopped_because: str | None = None
         self._ended_by_evaluation = False
+        self.warnings: list[str] = []  # what was wrong with how it learned, said in the end
         self.seconds_to_target: float | None = None
         self.meter = Meter(cfg.topology)
         self._written_result = False
@@ -427,7 +428,9 @@ class Trainer:
         if not self.best.is_written:  # the disk may be well again
             self._write_best()
             self._settle_best()
+        self.progress = dataclasses.replace(self.progress, report=self.progress.report | self.progress.inspect())
         self._log(self.seconds)
+        self.warnings = self._judged()
         trained = self.metrics()  # before the evaluation: it is not part of the training time
         self._evaluate_kept(play=evaluate and self.config.run.eval_episodes > 0)
         trained |= {"eval_return_mean": self.eval_return_mean, "eval_return_best": self.best.eval_return_mean}
@@ -435,6 +438,11 @@ class Trainer:
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
         return result
+
+    def _judged(self) -> list[str]:
+        """What was wrong with how it learned."""
+        past = health.History(self.run.metrics.tail(), self.returns.first_mean, self.return_mean)
+        return health.warnings(past, self.config.algorithm)
 
     def fail(self, reason: str) -> None:
         """Says in the run's directory how it ended; the last checkpoint stays as it is."""
@@ -445,7 +453,8 @@ class Trainer:
         self._settle_best()
         if self._run is not None and not self._written_result:
             more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self.meter.total.lag_max}
-            self._written_result = self._run.write_result(status, metrics | more | {"policy": self.kept})
+            more |= {"policy": self.kept, "warnings": self.warnings}
+            self._written_result = self._run.write_result(status, metrics | more)
 
     def last_good(self, *, go_on: bool = False) -> str:
         """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""

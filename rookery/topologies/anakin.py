@@ -152,6 +152,9 @@ class _Host:
     def workers(self) -> dict[str, int]:
         return {}
 
+    def inspect(self) -> dict[str, float]:
+        return {}
+
     def snapshot(self) -> PyTree:
         returns = [np.array(returns, np.float64) for returns in self.returns]
         return self.program.call("snapshot").result() | {"meters": self.meters.snapshot(), "returns": returns}

@@ -150,6 +150,9 @@ class _Exchange:
     def workers(self) -> dict[str, int]:
         return head_count(self.fleet)
 
+    def inspect(self) -> dict[str, float]:
+        return {}
+
     def snapshot(self) -> PyTree:
         """Drains: what was asked for is played and applied, so that no step is lost and none is counted twice."""
         while self.fleet.busy or self.applying:

@@ -119,6 +119,9 @@ class Flock:
         working = roster.count("working", "leaving")
         return {"breeders": working, "breeders_lost": roster.lost_workers, "shares_lost": roster.lost_calls}
 
+    def inspect(self) -> dict[str, float]:
+        return {}
+
     def snapshot(self) -> PyTree:
         """What is being evaluated is left out: whoever goes on evaluates it anew, with the same result."""
         return {"learner": self.learner.call("snapshot").result(), "meters": self.meters.snapshot()}

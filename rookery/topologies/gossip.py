@@ -172,6 +172,10 @@ class _Ring:
     def workers(self) -> dict[str, int]:
         return head_count(self.fleet)
 
+    def inspect(self) -> dict[str, float]:
+        """Of the peer that is evaluated."""
+        return self.fleet.gather("inspect")[0] or {}
+
     def snapshot(self) -> PyTree:
         """Drains: what was begun is finished, and in lock-step whoever is behind catches up."""
         while self.fleet.busy or (self.bound == 0 and min(self.steps) < max(self.steps)):

@@ -87,6 +87,9 @@ class Progress:
     #   quiesces the workers and returns the whole state; callable until the next next(). None in the middle of a step
     #   that must be finished first: ask the next Progress
     waiting: str | None = None  # whom the table holds back now, and what for
+    inspect: Callable[[], dict[str, float]] = dict
+    #   how learning stands now, by the names of the report; {} where nobody has both the state and a batch. Callable when
+    #   `snapshot` was called
 
 
 class Topology(Protocol):
@@ -116,6 +119,7 @@ class Published(Protocol):
     @property
     def version(self) -> int: ...
     def workers(self) -> dict[str, int]: ...
+    def inspect(self) -> dict[str, float]: ...  # nothing may be in flight
 
 
 @dataclass
@@ -132,6 +136,7 @@ class Meters:
     finished: list[Episode] = field(default_factory=list)
     mended: list[Mended] = field(default_factory=list)
     report: dict[str, float] = field(default_factory=dict)
+    health: dict[str, float] = field(default_factory=dict)  # the newest that an update told, which not every one does
     lags: list[tuple[float, int]] = field(default_factory=list)
     workers: dict[str, int] = field(default_factory=dict)  # what central inference says of its hosts
 
@@ -153,7 +158,8 @@ class Meters:
         """table: what the table tells of itself; edge: None where a batch does not leave the worker that made it."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
-        self.report = update.report | (table or {})
+        self.health |= {name: value for name, value in update.report.items() if name.startswith("health/")}
+        self.report = update.report | self.health | (table or {})
         self.lags.append((update.lag_mean, update.lag_max))
         self._spend("learn", update.busy_seconds)
         self._spend("learner_idle", update.idle_seconds)
@@ -190,6 +196,7 @@ class Meters:
             workers=crew.workers() | self.workers,
             snapshot=snapshot,
             waiting=waiting,
+            inspect=crew.inspect,
         )
 
     def snapshot(self) -> PyTree:
@@ -281,6 +288,10 @@ class Crew:
             "collectors_lost": roster.lost_workers,
             "rollouts_lost": roster.lost_calls,
         } | (self._losses if self.job.learners else {})
+
+    def inspect(self) -> dict[str, float]:
+        found: dict[str, float] = self.learner.call("inspect").result()
+        return found
 
     def snapshot(self, meters: Meters, queue: AnyTable) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""

@@ -82,6 +82,9 @@ class Learners:
             busy_seconds=end - begin, idle_seconds=idle,
         )  # fmt: skip
 
+    def inspect(self) -> dict[str, float]:
+        return self._until_done(lambda: self._answers([self._ranks[0].call("inspect")], self._runtime.patience)[0])
+
     def snapshot(self) -> PyTree:
         """The state of all: it is the same in each. Kept, for when one is lost."""
         wanted = lambda: self._answers([self._ranks[0].call("snapshot")], self._runtime.patience)[0]

@@ -231,6 +231,9 @@ class _Server:
     def workers(self) -> dict[str, int]:
         return head_count(self.fleet)
 
+    def inspect(self) -> dict[str, float]:
+        return {}
+
     def snapshot(self) -> PyTree:
         """Drains: gradients under way arrive and are applied, so that no step is lost and none is counted twice."""
         while self.fleet.busy or self.flights:

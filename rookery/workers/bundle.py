@@ -34,7 +34,7 @@ class Bundle:
         )  # fmt: skip
         if snapshot is not None:
             self._table.restore(snapshot["table"])
-        self._differentiate = differentiator(agent, seed, incarnation)
+        self._differentiate = differentiator(agent, seed, incarnation, inspects=index == 0)
         self._index, self._num_workers = index, num_workers
         self._count = int(snapshot["count"]) if snapshot else 0
         self._held: tuple[PyTree, PyTree, int] | None = None

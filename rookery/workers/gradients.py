@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops
-from rookery.types import Agent, Array, Batch, EnvPool, Gradients, PyTree
+from rookery.types import Agent, Array, Batch, EnvPool, Gradients, PyTree, TrainState
 from rookery.workers.collector import Collected, Collector
+from rookery.workers.inspection import Inspector
 from rookery.workers.learner import device_part
 from rookery.workers.nonfinite import NonFinite, culprit
 
@@ -44,7 +45,7 @@ class GradientWorker:
             agent, make_pool, index=index, num_collectors=num_workers, seed=seed, incarnation=incarnation,
             env_restarts=env_restarts, snapshot=snapshot["collector"] if snapshot else None,
         )  # fmt: skip
-        self._differentiate = differentiator(agent, seed, incarnation)
+        self._differentiate = differentiator(agent, seed, incarnation, inspects=index == 0)
         self._agent = agent
         self._count = int(snapshot["count"]) if snapshot else 0
 
@@ -70,19 +71,23 @@ class GradientWorker:
 Differentiate = Callable[[PyTree, PyTree, Batch, int, int], tuple[Found, np.ndarray | None]]
 
 
-def differentiator(agent: Agent, seed: int, incarnation: int) -> Differentiate:
-    """(params, slow, batch, version, number) -> Found, new priorities; the number keys what is random in a loss."""
+def differentiator(agent: Agent, seed: int, incarnation: int, *, inspects: bool = False) -> Differentiate:
+    """(params, slow, batch, version, number) -> Found, new priorities; the number keys what is random in a loss.
+    inspects: one worker looks for all."""
     key = ops.random.key(seed)
     key = jax.random.fold_in(key, incarnation) if incarnation else key
     compiled = _compiled(agent)
+    inspector = Inspector(agent if inspects else agent._replace(inspect=None))
 
     def differentiate(params: PyTree, slow: PyTree, batch: Batch, version: int, number: int) -> tuple[Found, np.ndarray | None]:
         begin = time.perf_counter()
-        gradients, finite = compiled(params, slow, device_part(batch), key, np.uint32(number))
+        seen = device_part(batch)
+        gradients, finite = compiled(params, slow, seen, key, np.uint32(number))
         finite = np.asarray(finite)  # waits: nothing reads the batch any more
         report = {name: float(value) for name, value in jax.device_get(gradients.report).items()}
         if not finite.all():
             raise NonFinite(culprit(version + 1, batch.rollout, report, finite, gradients.tree))
+        report |= inspector.look(lambda: TrainState(params, slow, (), np.int32(version)), seen)
         trained = int(batch.rollout.valid.sum())
         priorities = None if gradients.priorities is None else np.asarray(gradients.priorities)
         return Found(gradients.tree, report, version, trained, time.perf_counter() - begin), priorities

@@ -19,6 +19,7 @@ from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 from rookery.workers import mesh
 from rookery.workers.flat import from_flat, to_flat
+from rookery.workers.inspection import Inspector
 from rookery.workers.nonfinite import NonFinite, culprit, guarded
 
 
@@ -46,7 +47,8 @@ class Learner:
             self._state = from_flat(self._state, snapshot["state"])
             self.version = int(snapshot["version"])
         self._learn: Callable[..., Any] = jax.jit(self._guarded, donate_argnums=(1, 2))
-        self._shown: Callable[[PyTree], PyTree] = lambda params: params
+        self._shown: Callable[[PyTree], PyTree] = lambda tree: tree
+        self._inspector = Inspector(agent)
         if devices > 1 or jax.process_count() > 1:
             grid = mesh.mesh_of(devices)
             self._state = mesh.replicated(grid, self._state)
@@ -86,6 +88,7 @@ class Learner:
         if not finite.all():
             raise NonFinite(culprit(self.version + 1, batch.rollout, report, finite, self._state.params))
         self.version += 1
+        report |= self._inspector.look(lambda: self._shown(self._state), seen)
         end = time.perf_counter()
         idle, self._ended = begin - self._ended, end
         return Update(self.version, self.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle)
@@ -97,6 +100,10 @@ class Learner:
         state = TrainState(params, slow, optimizer, updates)
         learned, finite = guarded(self._agent, state, batch, jax.random.fold_in(key, counter))
         return *learned, finite
+
+    def inspect(self) -> dict[str, float]:
+        """How learning stands now, on a batch of a while ago."""
+        return self._inspector.again(self._shown(self._state))
 
     def snapshot(self) -> PyTree:
         return {"state": to_flat(self._state), "version": self.version}

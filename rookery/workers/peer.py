@@ -31,7 +31,8 @@ class Peer:
         incarnation: int = 0, env_restarts: int = 20, snapshot: PyTree | None = None,
     ) -> None:  # fmt: skip
         self._shown, self._gamma = index == 0, np.float32(agent.needs.discount)
-        self._learner = Learner(agent, seed=seed, snapshot=snapshot["learner"] if snapshot else None)
+        inspected = agent if self._shown else agent._replace(inspect=None)
+        self._learner = Learner(inspected, seed=seed, snapshot=snapshot["learner"] if snapshot else None)
         self._collector = Collector(
             agent, make_pool, index=index, num_collectors=num_workers, seed=seed, incarnation=incarnation,
             env_restarts=env_restarts, snapshot=snapshot["collector"] if snapshot else None,
@@ -54,6 +55,9 @@ class Peer:
         update = self._learner.learn(Batch(rollout, np.ones(columns, np.float32), np.zeros(columns, np.int64)))
         told = update if self._shown else update._replace(params=None)
         return Stepped(told, collected._replace(rollout=None), distance), update.params
+
+    def inspect(self) -> dict[str, float]:
+        return self._learner.inspect()
 
     def snapshot(self) -> PyTree:
         return {"learner": self._learner.snapshot(), "collector": self._collector.snapshot()}

@@ -66,6 +66,7 @@ class Rank:
         """Continues from a snapshot, as `version`: what was published before has numbers that are not given again.
 
         -> the parameters, of the first rank."""
+        agent = agent if self._number == 0 else agent._replace(inspect=None)  # one looks for all
         self._learner = Learner(agent, seed=seed, snapshot=snapshot, devices=devices)
         self._learner.version = max(version, self._learner.version)
         return self._plain(self._learner.params)
@@ -101,6 +102,11 @@ class Rank:
                 tree_map(np.copyto, place, arrays.columns(rollout, slice(*cut)))
         self._columns.discount[:] *= np.float32(discount)
         return self._columns
+
+    def inspect(self) -> dict[str, float]:
+        """Of the columns of this rank alone, so that nobody else need take part."""
+        assert self._learner is not None
+        return self._learner.inspect()
 
     def snapshot(self) -> PyTree:
         assert self._learner is not None
