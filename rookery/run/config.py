@@ -130,10 +130,13 @@ class Config:
         warm_up = self.algorithm.warm_up_steps if hasattr(self.algorithm, "warm_up_steps") else 0
         return max(1, math.ceil((self.run.total_steps - warm_up) / (self.steps_per_update or 1)))  # 0 is refused later
 
+    @property
+    def fitted(self) -> Any:
+        """The algorithm with periods that fit the run (see run/fitting.py)."""
+        return fitted(self.algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
+
     def build(self, spec: Spec) -> Agent:
-        """The agent, with periods that fit the run (see run/fitting.py)."""
-        algorithm = fitted(self.algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
-        return algorithm.build(spec, num_updates=self.num_updates, torso=self.torso)
+        return self.fitted.build(spec, num_updates=self.num_updates, torso=self.torso)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for config.json."""

@@ -442,7 +442,7 @@ class Trainer:
     def _judged(self) -> list[str]:
         """What was wrong with how it learned."""
         past = health.History(self.run.metrics.tail(), self.returns.first_mean, self.return_mean)
-        return health.warnings(past, self.config.algorithm)
+        return health.warnings(past, self.config.fitted)
 
     def fail(self, reason: str) -> None:
         """Says in the run's directory how it ended; the last checkpoint stays as it is."""

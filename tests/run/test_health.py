@@ -23,9 +23,10 @@ CASES = {
                      {"health/target_copies": 1.0}, ["never copied", "1,532 updates", "--target-period is 2,500"]),
     "never copied, in steps": (DQN(target_period=2_500, gradient_steps=8), {"updates": 100, "health/target_copies": 0.0},
                                {"updates": 29}, ["800 updates"]),
-    "support": (DQN(num_atoms=51), {"health/support_ends": 0.12}, {"health/support_ends": 0.09},
+    "wide support": (DQN(num_atoms=51), {"health/support_ends": 0.12}, {"health/support_ends": 0.09}, ["scale the rewards"]),
+    "support": (DQN(num_atoms=51, value_range=(-10.0, 10.0)), {"health/support_ends": 0.12}, {"health/support_ends": 0.09},
                 ["12% of the targets' mass", "[-10, 10]", "--value-range"]),
-    "dead": (PPO(), {"health/dead_units": 0.86}, {"health/dead_units": 0.7},
+    "dead": (PPO(normalise_observations=False), {"health/dead_units": 0.86}, {"health/dead_units": 0.7},
              ["86% of a layer's units are dead", "--learning-rate", "--normalise-observations"]),
     "collapsed": (PPO(), {"updates": 50, "health/policy_spread": 0.0, "entropy": 0.001}, {"entropy": 0.5},
                   ["the same in every state", "entropy 0.001", "--entropy-cost"]),
@@ -87,15 +88,28 @@ def test_the_summary_has_a_line_for_each_warning():
     assert [text for label, text in lines if label == "warning"] == ["One is wrong.", "So is another."]
 
 
-@pytest.mark.parametrize("period, wrong", [(5_000, True), (20, False)])
-def test_a_run_that_is_shorter_than_its_target_period_says_so(tmp_path, period, wrong):
-    result = rookery.train(
-        "dqn", env="catch", total_steps=600, target_period=period, num_envs=4, batch_size=8, eval_episodes=0,
-        runs=str(tmp_path), run="r", network={"hidden": (8,)}, replay={"min_size": 100, "samples_per_insert": 2.0},
-    )  # fmt: skip
-    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["health/target_copies"] == result.metrics["updates"] // period
-    assert {"health/policy_spread", "health/dead_units", "health/below_epsilon", "gradient_clipped"} <= rows[-1].keys()
+SMALL = {
+    "num_envs": 4, "batch_size": 8, "eval_episodes": 0, "network": {"hidden": (8,)},
+    "replay": {"min_size": 100, "samples_per_insert": 2.0},
+}
+
+
+def test_a_run_that_was_stopped_before_its_target_was_copied_says_so(tmp_path):
+    """Planned long enough for its period, and ended early."""
+    options = SMALL | {"target_period": 5_000, "total_steps": 2_000_000, "runs": str(tmp_path), "run": "r"}
+    with rookery.Trainer("dqn", env="catch", **options) as trainer:
+        while trainer.progress is None or trainer.progress.updates < 60:
+            trainer.advance()
+        trainer.finish()
+    last = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()][-1]
+    assert last["health/target_copies"] == 0
+    assert {"health/policy_spread", "health/dead_units", "health/below_epsilon", "gradient_clipped"} <= last.keys()
     told = json.loads((tmp_path / "r" / "result.json").read_text())["warnings"]
-    sentence = f"The target network was never copied: {result.metrics['updates']} updates were made"
-    assert bool([text for text in told if text.startswith(sentence)]) == wrong, told
+    assert [text for text in told if text.startswith("The target network was never copied:") and "5,000" in text], told
+
+
+def test_a_run_that_is_shorter_than_its_target_period_copies_it_all_the_same(tmp_path):
+    result = rookery.train("dqn", env="catch", target_period=5_000, total_steps=1_200, runs=str(tmp_path), run="r", **SMALL)
+    last = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()][-1]
+    assert last["health/target_copies"] >= 40, result.metrics
+    assert not json.loads((tmp_path / "r" / "result.json").read_text())["warnings"]
