@@ -21,7 +21,6 @@ from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso, actor_critic
 from rookery.types import Array, Decision, PyTree, Rollout, Spec
 
-
 RewardClip = Literal["none", "unit", "soft-asymmetric"]
 
 
@@ -170,8 +169,8 @@ def float_leaves(spec: Spec) -> tuple[int, ...]:
 
 
 def normalised_leaves(spec: Spec, asked: bool | None) -> tuple[int, ...]:
-    """Which leaves of the observation are normalised: none, all floats, or, where nobody said (None), the vectors of numbers
-    that are not declared to lie within [-1, 1].
+    """Choose the leaves of the observation that are normalised: none, all floats, or, where nobody said (None), the vectors of
+    numbers that are not declared to lie within [-1, 1].
 
     Boards and one-hots (two axes and more, or within [0, 1]) have their unit already: a cell that is rarely set would become
     huge by its own deviation.
@@ -188,7 +187,7 @@ def _within_unit(space: gymnasium.spaces.Box) -> bool:
 
 
 def scales_rewards(asked: bool | None, reward_clip: RewardClip) -> bool:
-    """Whether rewards are divided by the deviation of the return. Where nobody said (None): unless a clip gives them their unit.
+    """Decide whether rewards are divided by the deviation of the return. None: unless a clip gives them their unit.
 
     No space declares how large rewards are, and what stands beside them in a loss (costs, clips of gradients and values) is
     made for returns of about one.

@@ -218,7 +218,9 @@ class DQN:
 
 def support_of(config: DQN) -> Array:
     """[K] the returns that a distribution is over."""
-    return ops.wide_support(config.num_atoms) if config.value_range is None else ops.support(*config.value_range, config.num_atoms)
+    if config.value_range is None:
+        return ops.wide_support(config.num_atoms)
+    return ops.support(*config.value_range, config.num_atoms)
 
 
 def values_after(slow: PyTree, batch: Batch, key: Array, *, network: QNetwork, config: DQN) -> Values:

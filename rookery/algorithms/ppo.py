@@ -40,7 +40,7 @@ class PPO:
     minibatches: int = 4
     clip: float = 0.2
     value_clip: float | None = None
-    """How far a value may move from the one before the update, in units of the rewards as they are learned from; None: freely."""
+    """How far a value may move from the one before the update, in units of rewards as they are learned from; None: freely."""
     learning_rate: float = 2.5e-4
     anneal: bool = True
     """Decay the learning rate linearly to zero over the planned run."""

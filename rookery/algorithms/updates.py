@@ -15,7 +15,18 @@ from rookery.algorithms import inspection
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.networks.convolution import inside_loop
 from rookery.types import (
-    BATCH_MAJOR, Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState,
+    BATCH_MAJOR,
+    Agent,
+    Array,
+    Batch,
+    Gradients,
+    Learned,
+    Needs,
+    PyTree,
+    Report,
+    Rollout,
+    Spec,
+    TrainState,
 )  # fmt: skip
 
 Loss = Callable[[PyTree, PyTree, Rollout], tuple[Array, Report]]  # (params, slow, rollout) -> masked mean, report

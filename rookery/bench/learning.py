@@ -104,6 +104,7 @@ LEARNING: tuple[Task, ...] = (
 )  # fmt: skip
 # Tasks that no preset names: the system, the environment and the number of steps are all that is said.
 BOARDS = {"catch-8x8": "catch --env-options rows=8 columns=8", "catch-10x5": "catch"}
+CUE_LSTM = "--env cue-recall --network.core lstm --total-steps 250000"
 DISCRETE = (
     "ppo", "a2c", "impala", "appo", "seed", "sample-factory", "dqn", "rainbow", "apex-dqn", "r2d2", "a3c", "gala", "gorila",
     "async-dqn",
@@ -130,7 +131,7 @@ UNTUNED: tuple[Task, ...] = (
     *(Task(f"untuned-masked-{system}", f"{system} --env masked --total-steps 100000", at_least=7.4) for system in DISCRETE),
     Task("untuned-cue-recall-r2d2", "r2d2 --env cue-recall --total-steps 100000", at_least=0.95),
     *(
-        Task(f"untuned-cue-recall-{system}", f"{system} --env cue-recall --network.core lstm --total-steps 250000", at_least=0.95)
+        Task(f"untuned-cue-recall-{system}", f"{system} {CUE_LSTM}", at_least=0.95)
         for system in ("ppo", "a2c", "impala", "appo", "seed", "sample-factory", "a3c", "gala")
     ),
 )

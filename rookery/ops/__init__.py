@@ -27,8 +27,8 @@ from rookery.ops.q_learning import (
     of_action,
     squeeze_value,
     support,
-    wide_support,
     unsqueeze_value,
+    wide_support,
 )
 from rookery.ops.ranks import centred_ranks
 from rookery.ops.returns import gae, lambda_return, n_step_return
@@ -66,7 +66,7 @@ __all__ = [
     "squashed_gaussian",
     "squeeze_value",
     "support",
-    "wide_support",
     "unsqueeze_value",
     "vtrace",
+    "wide_support",
 ]

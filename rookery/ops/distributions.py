@@ -362,7 +362,7 @@ def for_space(space: spaces.Space, squash: bool = False) -> Distribution:
 
 
 def is_range(space: spaces.Box) -> bool:
-    """Are these bounds a range that actions are meant to cover? The largest number of a type is no bound that means anything."""
+    """Tell whether these bounds are a range to be covered: the largest number of a type, say, is no bound at all."""
     finite = space.is_bounded("both") and (space.low < space.high).all()
     return bool(finite and max(np.abs(space.low).max(), np.abs(space.high).max()) < LARGEST_BOUND)
 

@@ -40,7 +40,8 @@ def vtrace(
         A_t = min(rho_pg_bar, ratio_t) (reward_t + discount_t (λ v_{t+1} + (1 − λ) V(x_{t+1})) − V(x_t))
 
     Rows read as in `rookery.ops.returns`. Where row t + 1 is no transition (a truncation, the window's end), v_{t+1}
-    is V(x_{t+1}), that is `value_next[t]`. rho_pg_bar None: A_t without its weight, for an objective that has the ratio itself. The fixed point is V of π clipped by rho_bar; c_bar changes only the speed.
+    is V(x_{t+1}), that is `value_next[t]`. The fixed point is V of π clipped by rho_bar; c_bar changes only the speed.
+    rho_pg_bar None: A_t without its weight, for an objective that has the ratio itself.
 
     All arrays [T, B] -> two arrays [T, B]. No gradient flows through either.
     """

@@ -69,7 +69,8 @@ def _cut_off(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
     share, ends = last.get("health/support_ends"), getattr(algorithm, "value_range", None)
     if share is None or share < CUT:
         return None
-    where, remedy = ("of ±3,000", "scale the rewards") if ends is None else (f"[{ends[0]:g}, {ends[1]:g}]", "widen --value-range")
+    where = "of ±3,000" if ends is None else f"[{ends[0]:g}, {ends[1]:g}]"
+    remedy = "scale the rewards" if ends is None else "widen --value-range"
     return f"{share:.0%} of the targets' mass lies beyond the support {where}: such returns are cut off; {remedy}."
 
 

@@ -453,8 +453,8 @@ class Trainer:
         self._settle_best()
         if self._run is not None and not self._written_result:
             more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self.meter.total.lag_max}
-            more |= {"policy": self.kept, "warnings": self.warnings}
-            self._written_result = self._run.write_result(status, metrics | more)
+            told = {"policy": self.kept, "warnings": self.warnings}
+            self._written_result = self._run.write_result(status, metrics | more | told)
 
     def last_good(self, *, go_on: bool = False) -> str:
         """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""

@@ -122,7 +122,8 @@ def appo(seen, rollout, config):
     log_rho = seen.logp - rollout.extras["behaviour_logp"]
     target, advantage = vtrace(seen, rollout, log_rho, lam=config.trace_lambda)
     return _clipped(
-        seen, rollout, np.exp(log_rho), _standardised(advantage, rollout.valid), target, config, clip=(1 / (1 + config.clip), 1 + config.clip),
+        seen, rollout, np.exp(log_rho), _standardised(advantage, rollout.valid), target, config,
+        clip=(1 / (1 + config.clip), 1 + config.clip),
         old_value=rollout.extras["value"], value_clip=config.value_clip,
     )  # fmt: skip
 

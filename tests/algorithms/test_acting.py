@@ -77,7 +77,8 @@ def test_illegal_actions_are_never_taken_and_do_not_count_for_the_entropy(float_
         rows = jax.tree.map(lambda x: jnp.stack([x, x]), observation)
         blank = jnp.ones((1, NUMBER))
         rollout = Rollout(rows, jnp.zeros((1, NUMBER), jnp.int32), blank, blank, blank, {}, (), (), (), ())
-        seen = model.observed(params, model.statistics(rollout))  # moments that would shift and scale a mask, if they were used on it
+        # moments that would shift and scale a mask, if they were used on it
+        seen = model.observed(params, model.statistics(rollout))
         evaluation = model.evaluate(seen, rollout)
         return model.act(seen, observation, (), key, explore), evaluation
 

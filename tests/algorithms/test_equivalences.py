@@ -63,7 +63,7 @@ def test_passes_in_minibatches_make_one_step_for_each_group_of_columns(rng, monk
     learned = jax.jit(several.learn)(state, batch_of(rollout), key)
     by_hand, apply = state, jax.jit(single.learn)
     for index in np.asarray(updates.shuffles(key, 2, rollout.valid.shape[1])).reshape(6, 2):
-        columns = jax.tree.map(lambda x: x[:, index], rollout)
+        columns = jax.tree.map(lambda x, chosen=index: x[:, chosen], rollout)
         by_hand = apply(by_hand, batch_of(columns), key).state
     assert int(learned.state.updates) == 1
     assert_trees_close(learned.state.params["network"], by_hand.params["network"], rtol=1e-4, atol=1e-5)
