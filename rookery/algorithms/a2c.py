@@ -13,8 +13,10 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, RewardClip
-from rookery.algorithms.updates import chunks_for, first_order
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.minibatches import chunks_for
+from rookery.algorithms.normalisers import RewardClip
+from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
@@ -58,7 +60,7 @@ class A2C:
             max_gradient_norm=self.max_gradient_norm,
             num_chunks=lambda batch: chunks_for(spec, batch),
             needs=Needs(
-                self.rollout_length, self.discount, max_lag=0, return_discount=model.return_discount(self.discount)
+                self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)
             ),
         )
 
@@ -66,7 +68,7 @@ class A2C:
 def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> tuple[Array, Report]:
     out = model.evaluate(params, rollout)
     advantage = ops.gae(
-        value=out.value, value_next=out.value_next, reward=model.reward(params, rollout.reward),
+        value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, lam=config.gae_lambda,
     )  # fmt: skip
     target = jax.lax.stop_gradient(out.value) + advantage

@@ -25,8 +25,10 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, RewardClip
-from rookery.algorithms.updates import chunks_for, first_order
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.minibatches import chunks_for
+from rookery.algorithms.normalisers import RewardClip
+from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec, TrainState
@@ -89,7 +91,7 @@ class APPO:
             slow=(lambda params: jax.tree.map(jnp.copy, params["network"])) if with_target else lambda params: (),
             refresh=refresh if with_target else lambda state: (),
             target_period=self.target_period if with_target else None,
-            needs=Needs(self.rollout_length, self.discount, return_discount=model.return_discount(self.discount)),
+            needs=Needs(self.rollout_length, self.discount, return_discount=model.normalisers.return_discount(self.discount)),
         )
 
 
@@ -104,7 +106,7 @@ def loss(params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, 
         low, high = 1.0 - config.clip, 1.0 + config.clip
         log_rho, weight = old_logp - behaviour_logp, 1.0
     trace = ops.vtrace(
-        value=out.value, value_next=out.value_next, reward=model.reward(params, rollout.reward),
+        value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, log_rho=log_rho, lam=config.trace_lambda, rho_pg_bar=weight,
     )  # fmt: skip
     ratio = jnp.exp(out.logp - old_logp)

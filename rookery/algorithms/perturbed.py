@@ -22,7 +22,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from rookery import ops, spaces
-from rookery.algorithms.actor_critic import float_leaves
+from rookery.algorithms.normalisers import float_leaves
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso, actor_critic
 from rookery.types import Array, Decision, PyTree, Rollout, Spec

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, RewardClip
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
@@ -53,7 +54,7 @@ class PG:
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
             needs=Needs(
-                self.rollout_length, self.discount, max_lag=0, return_discount=model.return_discount(self.discount)
+                self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)
             ),
         )
 
@@ -61,7 +62,7 @@ class PG:
 def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PG) -> tuple[Array, Report]:
     out = model.evaluate(params, rollout)
     to_go = jax.lax.stop_gradient(out.value) + ops.gae(
-        value=out.value, value_next=out.value_next, reward=model.reward(params, rollout.reward),
+        value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, lam=1.0,
     )  # the discounted rewards that followed, up to the end that was seen  # fmt: skip
     score = ops.masked_normalise(to_go, rollout.valid)

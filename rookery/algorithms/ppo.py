@@ -21,8 +21,9 @@ from jax.flatten_util import ravel_pytree
 
 from rookery import ops
 from rookery.algorithms import actor_critic, inspection, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, RewardClip
-from rookery.algorithms.updates import shuffles
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.minibatches import shuffles
+from rookery.algorithms.normalisers import RewardClip
 from rookery.networks import NetworkConfig
 from rookery.networks.convolution import inside_loop
 from rookery.networks.network import Torso
@@ -73,7 +74,10 @@ class PPO:
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
             return update(state, batch.rollout, key, model=model, optimizer=optimizer, config=self)
 
-        needs = Needs(self.rollout_length, self.discount, max_lag=0, return_discount=model.return_discount(self.discount))
+        needs = Needs(
+            self.rollout_length, self.discount, max_lag=0,
+            return_discount=model.normalisers.return_discount(self.discount),
+        )  # fmt: skip
         return Agent(
             init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
             inspect=inspection.of_policy(model, optimizer),
@@ -142,7 +146,7 @@ def update(
         return (optax.apply_updates(network, as_tree(step)), opt_state), (judged, norms.total)
 
     (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, (params["network"], state.optimizer), (order, small))
-    params = model.observed(params | {"network": network}, model.statistics(rollout))
+    params = model.normalisers.observed(params | {"network": network}, model.normalisers.statistics(rollout))
     report = jax.vmap(lambda *one: describe(*one, config=config))(judged, small) | {"gradient_norm": norms}
     report["gradient_clipped"] = (norms > config.max_gradient_norm).astype(jnp.float32)
     report = {name: value.mean() for name, value in report.items()}
@@ -157,7 +161,7 @@ def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO
     first = actor_critic.first_rows(rollout.valid)
     _, value = model.forward(params, rollout.observation, rollout.memory, first)
     advantage = ops.gae(
-        value=value[:-1], value_next=value[1:], reward=model.reward(params, rollout.reward),
+        value=value[:-1], value_next=value[1:], reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, lam=config.gae_lambda,
     )  # fmt: skip
     data = Sequences(

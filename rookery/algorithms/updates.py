@@ -1,21 +1,19 @@
-"""From a loss to an Agent: the gradient steps that A2C, PG, V-trace and APPO share, and the order of minibatches."""
+"""From a loss to an Agent: the gradient steps that A2C, PG, V-trace and APPO share."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from rookery import ops, spaces
+from rookery import ops
 from rookery.algorithms import inspection
 from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.minibatches import columns_of, shuffles
 from rookery.networks.convolution import inside_loop
 from rookery.types import (
-    BATCH_MAJOR,
     Agent,
     Array,
     Batch,
@@ -25,7 +23,6 @@ from rookery.types import (
     PyTree,
     Report,
     Rollout,
-    Spec,
     TrainState,
 )  # fmt: skip
 
@@ -66,7 +63,7 @@ def first_order(
 
     def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
         tree, report = descent(params, slow, batch)
-        return Gradients({"network": tree, "seen": model.statistics(batch.rollout)}, report)
+        return Gradients({"network": tree, "seen": model.normalisers.statistics(batch.rollout)}, report)
 
     def descent(params: PyTree, slow: PyTree, batch: Batch) -> tuple[PyTree, Report]:
         """The clipped gradient of the network's parameters."""
@@ -92,7 +89,7 @@ def first_order(
 
     def ended(state: TrainState, seen: PyTree) -> TrainState:
         """After the last step on a batch."""
-        state = state._replace(params=model.observed(state.params, seen), updates=state.updates + 1)
+        state = state._replace(params=model.normalisers.observed(state.params, seen), updates=state.updates + 1)
         return state._replace(slow=refresh(state))
 
     def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
@@ -109,44 +106,9 @@ def first_order(
         order = shuffles(key, epochs, batch.rollout.valid.shape[1]).reshape(epochs * minibatches, -1)
         state, reports = jax.lax.scan(minibatch, state, order)
         report = {name: values.mean() for name, values in reports.items()}
-        return Learned(ended(state, model.statistics(batch.rollout)), report, None)
+        return Learned(ended(state, model.normalisers.statistics(batch.rollout)), report, None)
 
     return Agent(
         init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
         gradients=gradients, apply=apply, inspect=inspection.of_policy(model, optimizer, target_period=target_period),
     )  # fmt: skip
-
-
-def columns_of(batch: Batch, index: Array) -> Batch:
-    """Some columns of a batch, by their numbers."""
-    take = lambda name, tree: jax.tree.map(lambda x: jnp.take(x, index, axis=0 if name in BATCH_MAJOR else 1), tree)
-    rollout = Rollout(**{name: take(name, tree) for name, tree in batch.rollout._asdict().items()})
-    return Batch(rollout, jnp.take(batch.weight, index), ())
-
-
-def shuffles(key: Array, epochs: int, columns: int) -> Array:
-    """[epochs, columns]: a new order of the columns for each epoch.
-
-    One random permutation, read in each epoch with another stride (coprime to its length) and start: every minibatch is
-    drawn anew, and only one sort is paid (sorting 4 x 2,048 took 1.5 ms of an 11 ms update on CPU).
-    """
-    keys = dict(zip(("order", "stride", "start"), jax.random.split(key, 3)))
-    strides = np.array([a for a in range(1, columns + 1) if math.gcd(a, columns) == 1 and a * columns < 2**31], np.uint32)
-    # random bits above the index: numbers alone are sorted in a quarter of the time of an argsort
-    places = max(1, (columns - 1).bit_length())
-    tickets = (jax.random.bits(keys["order"], (columns,)) << places) | jnp.arange(columns, dtype=jnp.uint32)
-    order = jnp.sort(tickets, stable=False) & jnp.uint32((1 << places) - 1)
-    stride = jnp.asarray(strides)[jax.random.randint(keys["stride"], (epochs, 1), 0, len(strides))]
-    start = jax.random.randint(keys["start"], (epochs, 1), 0, columns).astype(jnp.uint32)
-    return order[(jnp.arange(columns, dtype=jnp.uint32)[None] * stride + start) % columns]
-
-
-def chunks_for(spec: Spec, batch: Batch, frames: int = 168, most: int = 4) -> int:
-    """How many column chunks the gradient is accumulated over: on CPU, images go through the network about 168 frames
-    at a time, so that activations stay in the cache; vectors, and accelerators, take the whole batch at once."""
-    rows, columns = batch.rollout.valid.shape
-    leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
-    if not any(leaf.ndim >= 2 and leaf.size >= 36 * 36 for leaf in leaves) or jax.default_backend() != "cpu":
-        return 1
-    divisors = [n for n in range(1, most + 1) if columns % n == 0]
-    return next((n for n in divisors if (rows + 1) * columns / n <= frames), divisors[-1])

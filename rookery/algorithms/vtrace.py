@@ -17,8 +17,10 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, RewardClip
-from rookery.algorithms.updates import chunks_for, first_order
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.minibatches import chunks_for
+from rookery.algorithms.normalisers import RewardClip
+from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
@@ -69,16 +71,17 @@ class VTrace:
             summed=True,
             num_chunks=lambda batch: chunks_for(spec, batch),
             needs=Needs(
-                self.rollout_length, self.discount, previous=self.previous, return_discount=model.return_discount(self.discount)
+                self.rollout_length, self.discount, previous=self.previous,
+                return_discount=model.normalisers.return_discount(self.discount),
             ),
-        )
+        )  # fmt: skip
 
 
 def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace) -> tuple[Array, Report]:
     out = model.evaluate(params, rollout)
     log_rho = out.logp - rollout.extras["behaviour_logp"]
     trace = ops.vtrace(
-        value=out.value, value_next=out.value_next, reward=model.reward(params, rollout.reward),
+        value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, log_rho=log_rho,
         rho_bar=config.rho_bar, c_bar=config.c_bar, lam=config.trace_lambda,
     )  # fmt: skip

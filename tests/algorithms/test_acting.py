@@ -78,7 +78,7 @@ def test_illegal_actions_are_never_taken_and_do_not_count_for_the_entropy(float_
         blank = jnp.ones((1, NUMBER))
         rollout = Rollout(rows, jnp.zeros((1, NUMBER), jnp.int32), blank, blank, blank, {}, (), (), (), ())
         # moments that would shift and scale a mask, if they were used on it
-        seen = model.observed(params, model.statistics(rollout))
+        seen = model.normalisers.observed(params, model.normalisers.statistics(rollout))
         evaluation = model.evaluate(seen, rollout)
         return model.act(seen, observation, (), key, explore), evaluation
 
@@ -145,7 +145,7 @@ def test_acting_and_learning_see_the_same_policy(name):
     agent = kind(rollout_length=7, network=network, **options).build(spec)._replace(act=model.act)
     params, rng = random_params(model), np.random.default_rng(0)
     evaluate = jax.jit(model.evaluate)
-    observe = jax.jit(lambda params, rollout: model.observed(params, model.statistics(rollout)))
+    observe = jax.jit(lambda params, rollout: model.normalisers.observed(params, model.normalisers.statistics(rollout)))
     collector = collect_from(env, agent)
     for version in range(3):
         collector.publish(params, version)

@@ -9,8 +9,8 @@ from gymnasium import spaces as gs
 
 from rookery import ops
 from rookery.algorithms.a2c import A2C
-from rookery.algorithms.actor_critic import normalised_leaves, scales_rewards
 from rookery.algorithms.dqn import DQN, support_of
+from rookery.algorithms.normalisers import normalised_leaves, scales_rewards
 from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig

@@ -19,7 +19,7 @@ from algorithm_cases import (
 )
 
 from rookery import ops
-from rookery.algorithms import a2c, actor_critic, ppo, updates, vtrace
+from rookery.algorithms import a2c, actor_critic, minibatches, ppo, vtrace
 from rookery.networks import NetworkConfig
 
 MODEL = model_of()
@@ -62,7 +62,7 @@ def test_passes_in_minibatches_make_one_step_for_each_group_of_columns(rng, monk
     state = random_state(single, params=PARAMS)
     learned = jax.jit(several.learn)(state, batch_of(rollout), key)
     by_hand, apply = state, jax.jit(single.learn)
-    for index in np.asarray(updates.shuffles(key, 2, rollout.valid.shape[1])).reshape(6, 2):
+    for index in np.asarray(minibatches.shuffles(key, 2, rollout.valid.shape[1])).reshape(6, 2):
         columns = jax.tree.map(lambda x, chosen=index: x[:, chosen], rollout)
         by_hand = apply(by_hand, batch_of(columns), key).state
     assert int(learned.state.updates) == 1

@@ -20,8 +20,8 @@ from algorithm_cases import (
 
 from rookery import envs, ops
 from rookery.algorithms.a2c import A2C
-from rookery.algorithms.actor_critic import clip_reward
-from rookery.algorithms.updates import chunks_for
+from rookery.algorithms.minibatches import chunks_for
+from rookery.algorithms.normalisers import clip_reward
 from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.types import Spec

@@ -27,7 +27,7 @@ from algorithm_cases import (
 )
 
 from rookery import ops
-from rookery.algorithms import updates
+from rookery.algorithms import minibatches
 from rookery.types import Gradients
 
 STORED = Path(__file__).parent / "parameters.json"
@@ -232,7 +232,7 @@ def test_ppos_learning_rate_falls_over_all_minibatches_of_all_epochs(rng):
 
 def test_each_epoch_of_ppo_sees_every_column_once_in_another_order():
     for columns in (1, 6, 54):
-        orders = np.asarray(jax.jit(lambda key, n=columns: updates.shuffles(key, 5, n))(ops.random.key(3)))
+        orders = np.asarray(jax.jit(lambda key, n=columns: minibatches.shuffles(key, 5, n))(ops.random.key(3)))
         assert (np.sort(orders, axis=1) == np.arange(columns)).all()
     assert len({tuple(order) for order in orders}) == 5
 

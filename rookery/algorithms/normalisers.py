@@ -1,0 +1,126 @@
+"""The units of what actor-critics see and are given: running moments of observations and of returns, and clips of rewards.
+
+Moments are leaves of the parameters, `params["observation"]` and `params["reward"]`: publishing, evaluation and checkpoints
+carry them without knowing it. What an algorithm leaves open (None) is derived: `normalised_leaves` and `scales_rewards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rookery import ops, spaces
+from rookery.types import Array, PyTree, Rollout, Spec
+
+RewardClip = Literal["none", "unit", "soft-asymmetric"]
+LARGEST_REWARD = 10.0  # in deviations of the return
+
+
+class Normalisers(NamedTuple):
+    """A tuple of pure functions."""
+
+    init: Callable[[], PyTree]  # moments of nothing, by name
+    observe: Callable[[PyTree, PyTree], PyTree]  # (params, observation) -> as the network sees it
+    reward: Callable[[PyTree, Array], Array]  # (params, reward as played) -> as it is learned from
+    statistics: Callable[[Rollout], PyTree]  # moments of this rollout alone, by name
+    observed: Callable[[PyTree, PyTree], PyTree]  # (params, statistics) -> params whose normalisers have seen them
+    return_discount: Callable[[float], float | None]  # gamma -> what `Needs.return_discount` is to be
+
+
+def build(
+    spec: Spec, *, observations: bool | None, rewards: bool | None, reward_clip: RewardClip = "none", previous: bool = False
+) -> Normalisers:
+    """previous: the observation has the previous reward beside it, which is seen as rewards are learned from."""
+    scaled = scales_rewards(rewards, reward_clip)
+    if scaled and reward_clip != "none":
+        raise ValueError(
+            f"--normalise-rewards and --reward-clip {reward_clip} both give rewards their unit, in two ways: use one of them"
+        )
+    normalised = normalised_leaves(spec, observations)
+
+    def init() -> PyTree:
+        leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
+        moments = tuple(ops.moments.init(leaves[i].shape) for i in normalised)
+        return {"observation": moments, "reward": ops.moments.init(()) if scaled else ()}
+
+    def observe(params: PyTree, observation: PyTree) -> PyTree:
+        if previous:
+            observation = spaces.map_previous_reward(lambda given: reward(params, given), observation)
+        if not normalised:
+            return observation
+        leaves, structure = jax.tree.flatten(observation)
+        for i, moments in zip(normalised, params["observation"]):
+            leaves[i] = ops.moments.normalise(moments, leaves[i])
+        return jax.tree.unflatten(structure, leaves)
+
+    def reward(params: PyTree, reward: Array) -> Array:
+        """Divided by the running deviation of the discounted return and clipped to ±10 of them, or clipped alone."""
+        if not scaled:
+            return clip_reward(reward, reward_clip)
+        return jnp.clip(reward / ops.moments.std(params["reward"]), -LARGEST_REWARD, LARGEST_REWARD)
+
+    def statistics(rollout: Rollout) -> PyTree:
+        seen: dict[str, PyTree] = {}
+        if normalised:
+            leaves = jax.tree.leaves(rollout.observation)
+            seen["observation"] = tuple(ops.moments.of(leaves[i][:-1], leaves[i].ndim - 2) for i in normalised)
+        if scaled:
+            seen["reward"] = ops.moments.of(rollout.extras["discounted_return"], 0, rollout.valid)
+        return seen
+
+    def observed(params: PyTree, statistics: PyTree) -> PyTree:
+        is_one = lambda node: isinstance(node, ops.moments.Moments)
+        merge = lambda old, new: ops.moments.merge(old, new.count, new.mean, new.m2)
+        return params | {name: jax.tree.map(merge, params[name], seen, is_leaf=is_one) for name, seen in statistics.items()}
+
+    return Normalisers(init, observe, reward, statistics, observed, lambda discount: discount if scaled else None)
+
+
+def normalised_leaves(spec: Spec, asked: bool | None) -> tuple[int, ...]:
+    """Choose the leaves of the observation that are normalised: none, all floats, or, where nobody said (None), the vectors of
+    numbers that are not declared to lie within [-1, 1].
+
+    Boards and one-hots (two axes and more, or within [0, 1]) have their unit already: a cell that is rarely set would become
+    huge by its own deviation.
+    """
+    if asked is not None:
+        return float_leaves(spec) if asked else ()
+    wide = lambda space: isinstance(space, gymnasium.spaces.Box) and len(space.shape) <= 1 and not _within_unit(space)
+    asking = jax.tree.leaves(spaces.map_space(wide, spec.observation))
+    return tuple(i for i in float_leaves(spec) if asking[i])
+
+
+def float_leaves(spec: Spec) -> tuple[int, ...]:
+    """Find the leaves of the observation that can be normalised: floats, and not images (uint8), symbols and masks."""
+    leaves = jax.tree_util.tree_leaves_with_path(spaces.zeros(spec.observation, ()))
+    apart = ("action_mask", "previous_reward")  # a mask may be of floats too; the reward has a scale of its own
+    is_apart = lambda path: any(getattr(key, "key", None) in apart for key in path[:2])
+    return tuple(i for i, (path, leaf) in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating) and not is_apart(path))
+
+
+def _within_unit(space: gymnasium.spaces.Box) -> bool:
+    return bool((np.abs(space.low) <= 1.0).all() and (np.abs(space.high) <= 1.0).all())
+
+
+def scales_rewards(asked: bool | None, reward_clip: RewardClip) -> bool:
+    """Decide whether rewards are divided by the deviation of the return. None: unless a clip gives them their unit.
+
+    No space declares how large rewards are, and what stands beside them in a loss (costs, clips of gradients and values) is
+    made for returns of about one.
+    """
+    return reward_clip == "none" if asked is None else asked
+
+
+def clip_reward(reward: Array, how: RewardClip) -> Array:
+    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r / 5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    if how == "unit":
+        return jnp.clip(reward, -1.0, 1.0)
+    if how == "soft-asymmetric":
+        squeezed = jnp.tanh(reward / 5.0)
+        return 5.0 * jnp.where(reward < 0, 0.3 * squeezed, squeezed)
+    return reward
