@@ -94,7 +94,11 @@ SYSTEMS: dict[str, System] = {
         System(
             "async-dqn", "dqn:DQN", "async_gradients:AsyncGradients", "n-step Q-learning by asynchronous gradients, no replay",
             "Mnih et al. 2016",
-            {"fresh": True, "exploration": "mixed", "rollout_length": 5, "n_step": 5, "target_period": 500},
+            # without a replay a return is seen once: it must reach far, and move values at once
+            {
+                "fresh": True, "exploration": "mixed", "rollout_length": 20, "n_step": 20, "workers": 4, "double": True,
+                "error_clip": 100.0, "learning_rate": 2e-3, "anneal": True, "target_period": 50,
+            },
         ),
         System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",
                {"rollout_length": 5, "learning_rate": 1.4e-3, "num_envs": 32}),
@@ -136,11 +140,13 @@ def _plain_id(env: str) -> str:
 
 
 ATARI = {"reward_clip": "unit", "network": {"encoder": "nature"}, "total_steps": 10_000_000}
+AS_THEY_COME = {"normalise_observations": False, "normalise_rewards": False}
 PRESETS: tuple[Preset, ...] = (
     # CartPole: many environments at once, because one numpy call steps them all; tuned for time, not for steps
+    # (so few updates that running moments would still move in the last of them)
     Preset(("ppo",), "CartPole-v1", {
         "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
-        "entropy_cost": 0.0, "value_clip": None, "total_steps": 300_000,
+        "entropy_cost": 0.0, "total_steps": 300_000, **AS_THEY_COME,
     }),
     Preset(("a2c",), "CartPole-v1", {
         "num_envs": 64, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True, "total_steps": 500_000,
@@ -164,7 +170,7 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("rainbow",), "CartPole-v1", {
         "num_envs": 16, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 4, "target_period": 100,
-        "value_range": (0.0, 100.0), "network": {"hidden": (64, 64), "activation": "relu"},
+        "value_range": (0.0, 100.0), "adam_epsilon": 1.5e-4, "network": {"hidden": (64, 64), "activation": "relu"},
         "replay": {"samples_per_insert": 16.0}, "total_steps": 150_000,
     }),
     Preset(("apex-dqn",), "CartPole-v1", {
@@ -212,13 +218,12 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("ppo",), "LunarLander-v3", {
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
-        "gae_lambda": 0.98, "value_clip": None, "total_steps": 1_500_000,
+        "gae_lambda": 0.98, "total_steps": 1_500_000, **AS_THEY_COME,
     }),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
     Preset(("ppo",), "HalfCheetah-v*", {
         "num_envs": 16, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 3e-4, "discount": 0.98,
-        "gae_lambda": 0.92, "entropy_cost": 0.0, "value_clip": None, "normalise_observations": True,
-        "normalise_rewards": True, "network": {"initial_log_std": -1.0}, "total_steps": 1_000_000,
+        "gae_lambda": 0.92, "entropy_cost": 0.0, "network": {"initial_log_std": -1.0}, "total_steps": 1_000_000,
     }),
     Preset(("ppo",), "atari", {
         **ATARI, "num_envs": 16, "groups": 2, "rollout_length": 128, "clip": 0.1, "value_clip": 0.1,
@@ -237,8 +242,8 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # a target of 10,000 steps' age, 20 steps an update; epsilons fall over 4 million frames
     Preset(("async-dqn",), "atari", {
-        "num_envs": 16, "workers": 4, "reward_clip": 1.0, "network": {"encoder": "shallow"}, "learning_rate": 1e-4,
-        "anneal": True, "target_period": 500, "epsilon_steps": 1_000_000, "total_steps": 10_000_000,
+        "num_envs": 16, "workers": 4, "rollout_length": 5, "n_step": 5, "double": False, "error_clip": 1.0,
+        "reward_clip": 1.0, "network": {"encoder": "shallow"}, "learning_rate": 1e-4, "target_period": 500, "epsilon_steps": 1_000_000, "total_steps": 10_000_000,
     }),
     # four tables of 50,000 frames, kept singly, take 1.5 GB; the target is a copy of every 10,000 steps
     Preset(("gorila",), "atari", {
@@ -297,7 +302,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("rainbow",), "minatar", {"learning_rate": 2.5e-4}),
     Preset(("anakin-ppo",), "CartPole-v1", {
         "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,
-        "entropy_cost": 0.0, "value_clip": None, "total_steps": 500_000,
+        "entropy_cost": 0.0, "total_steps": 500_000, **AS_THEY_COME,
     }),
     # returns of many steps, and a small replay, so that they are those of a policy much like today's: one-step returns and a
     # large one learn to balance the pole, and not to keep off the ends of the track 200 steps later

@@ -179,8 +179,9 @@ def text(record: Record) -> str:
 
 
 def markdown(record: Record) -> str:
-    """The same for a page."""
+    """The same for a page; how long it takes to reach a score stands before how fast steps are made."""
     head = list(record.rows[0]) if record.rows else []
+    head = head[:1] + sorted(head[1:], key=lambda name: not name.startswith("s_to_"))
     lines = [f"### {record.subject}", ""]
     lines += [_markdown_line(name.replace("_", " ") for name in head), _markdown_line("---" for _ in head)]
     lines += [_markdown_line(cell(row.get(name)).replace("|", "\\|") for name in head) for row in record.rows] + [""]
