@@ -62,7 +62,8 @@ SYSTEMS: dict[str, System] = {
         System("pg", "pg:PG", "sync:Sync", "plain policy gradient", "Williams 1992"),
         System("impala", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace actor-learner", "Espeholt et al. 2018"),
         System("appo", "appo:APPO", "actor_learner:ActorLearner", "PPO's clip on V-trace targets", "Petrenko et al. 2020"),
-        System("dqn", "dqn:DQN", "sync:Sync", "deep Q-learning from replay", "Mnih et al. 2015, with double Q-learning", STEADY),
+        System("dqn", "dqn:DQN", "sync:Sync", "deep Q-learning from replay", "Mnih et al. 2015, van Hasselt et al. 2016",
+               STEADY),
         System(
             "apex-dqn", "dqn:DQN", "actor_learner:ActorLearner", "DQN with a ladder of epsilons and priorities by collectors",
             "Horgan et al. 2018",
