@@ -124,7 +124,7 @@ class TrainState(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    tree: PyTree
+    tree: PyTree  # what apply() takes: shaped like the network; where other things travel with it, under its key "network"
     report: Report
     priorities: Array | None = None  # [B]: so that topologies which ship gradients can send them back
 
