@@ -41,11 +41,10 @@ def build(
         raise ValueError(
             f"--normalise-rewards and --reward-clip {reward_clip} both give rewards their unit, in two ways: use one of them"
         )
-    normalised = normalised_leaves(spec, observations)
+    normalised = normalised_leaves(spec, observations)  # leaf -> which of its numbers
 
     def init() -> PyTree:
-        leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
-        moments = tuple(ops.moments.init(leaves[i].shape) for i in normalised)
+        moments = tuple(ops.moments.init(which.shape) for which in normalised.values())
         return {"observation": moments, "reward": ops.moments.init(()) if scaled else ()}
 
     def observe(params: PyTree, observation: PyTree) -> PyTree:
@@ -54,8 +53,10 @@ def build(
         if not normalised:
             return observation
         leaves, structure = jax.tree.flatten(observation)
-        for i, moments in zip(normalised, params["observation"]):
-            leaves[i] = ops.moments.normalise(moments, leaves[i])
+        for (i, which), moments in zip(normalised.items(), params["observation"]):
+            scaled = ops.moments.normalise(moments, leaves[i])
+            whole = which.reshape((1,) * (scaled.ndim - which.ndim) + which.shape)
+            leaves[i] = scaled if which.all() else jnp.where(whole, scaled, leaves[i])
         return jax.tree.unflatten(structure, leaves)
 
     def reward(params: PyTree, reward: Array) -> Array:
@@ -81,18 +82,26 @@ def build(
     return Normalisers(init, observe, reward, statistics, observed, lambda discount: discount if scaled else None)
 
 
-def normalised_leaves(spec: Spec, asked: bool | None) -> tuple[int, ...]:
-    """Choose the leaves of the observation that are normalised: none, all floats, or, where nobody said (None), the vectors of
-    numbers that are not declared to lie within [-1, 1].
+def normalised_leaves(spec: Spec, asked: bool | None) -> dict[int, np.ndarray]:
+    """Choose what is normalised of the observation: leaf -> which of its numbers. Nothing, all floats, or, where nobody said
+    (None), those numbers of vectors that are not declared to lie within [-1, 1].
 
-    Boards and one-hots (two axes and more, or within [0, 1]) have their unit already: a cell that is rarely set would become
-    huge by its own deviation.
+    Boards, one-hots and switches (two axes and more, or within [0, 1]) have their unit already: one that is rarely set would
+    become huge by its own deviation. LunarLander's legs are such: with them normalised APPO stayed at -68 where it reaches 137.
     """
+    floats = float_leaves(spec)
+    leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
     if asked is not None:
-        return float_leaves(spec) if asked else ()
-    wide = lambda space: isinstance(space, gymnasium.spaces.Box) and len(space.shape) <= 1 and not _within_unit(space)
-    asking = jax.tree.leaves(spaces.map_space(wide, spec.observation))
-    return tuple(i for i in float_leaves(spec) if asking[i])
+        return {i: np.ones(leaves[i].shape, bool) for i in floats} if asked else {}
+    wanted = jax.tree.leaves(spaces.map_space(_beyond_unit, spec.observation))
+    return {i: wanted[i] for i in floats if wanted[i].any()}
+
+
+def _beyond_unit(space: gymnasium.Space) -> np.ndarray:
+    """Which numbers of a vector may leave [-1, 1]; none of anything else."""
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) > 1:
+        return np.zeros((), bool)
+    return ~((np.abs(space.low) <= 1.0) & (np.abs(space.high) <= 1.0))
 
 
 def float_leaves(spec: Spec) -> tuple[int, ...]:
@@ -101,10 +110,6 @@ def float_leaves(spec: Spec) -> tuple[int, ...]:
     apart = ("action_mask", "previous_reward")  # a mask may be of floats too; the reward has a scale of its own
     is_apart = lambda path: any(getattr(key, "key", None) in apart for key in path[:2])
     return tuple(i for i, (path, leaf) in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating) and not is_apart(path))
-
-
-def _within_unit(space: gymnasium.spaces.Box) -> bool:
-    return bool((np.abs(space.low) <= 1.0).all() and (np.abs(space.high) <= 1.0).all())
 
 
 def scales_rewards(asked: bool | None, reward_clip: RewardClip) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces as gs
 
 from rookery import ops
+from rookery.algorithms import normalisers
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.dqn import DQN, support_of
 from rookery.algorithms.normalisers import normalised_leaves, scales_rewards
@@ -40,8 +41,22 @@ def box(low, high, shape, dtype=np.float32):
 )
 def test_vectors_that_are_not_declared_to_lie_within_one_are_normalised(space, expected):
     spec = Spec(space, gs.Discrete(2))
-    assert normalised_leaves(spec, None) == expected
-    assert normalised_leaves(spec, False) == ()
+    assert tuple(normalised_leaves(spec, None)) == expected
+    assert normalised_leaves(spec, False) == {}
+
+
+def test_numbers_that_have_their_unit_stay_as_they_are_beside_others_that_have_none():
+    """LunarLander: six numbers and two legs, which touch the ground or do not."""
+    low, high = np.array([-9, -np.inf, 0, -1], np.float32), np.array([9, np.inf, 1, 1], np.float32)
+    spec = Spec(gs.Box(low, high), gs.Discrete(2))
+    assert normalised_leaves(spec, None)[0].tolist() == [True, True, False, False]
+    units = normalisers.build(spec, observations=None, rewards=False)
+    rollout = rollout_of(np.random.default_rng(0), spec, scale=5.0)
+    rollout = rollout._replace(observation=np.concatenate([rollout.observation, rollout.observation[..., :1]], -1))
+    params = units.observed({"network": ()} | units.init(), units.statistics(rollout))
+    seen = np.asarray(units.observe(params, rollout.observation[:-1]))
+    np.testing.assert_array_equal(seen[..., 2:], rollout.observation[:-1, :, 2:])
+    np.testing.assert_allclose(seen[..., :2].std((0, 1)), 1.0, rtol=1e-3)
 
 
 def test_rewards_are_scaled_unless_a_clip_gives_them_their_unit():
