@@ -79,7 +79,9 @@ def test_all_presets_that_fit_are_taken_and_the_later_come_on_top(monkeypatch):
         Preset(("ppo",), "ALE/Pong*", {"clip": 0.9}, {"stack": 9}),
     )
     monkeypatch.setattr(systems, "PRESETS", theirs)
-    assert systems.defaults("dqn", "ALE/Pong-v5") == {"n_step": 7, "epsilon": 0.3, "replay": {"stack": 4, "capacity": 5}}
+    assert systems.defaults("dqn", "ALE/Pong-v5") == {
+        **SYSTEMS["dqn"].defaults, "n_step": 7, "epsilon": 0.3, "replay": {"stack": 4, "capacity": 5},
+    }
     assert systems.env_options("dqn", "ALE/Pong-v5") == {"stack": 3, "fire": False}
     assert systems.defaults("dqn", "ALE/Hero-v5")["n_step"] == 2 and systems.env_options("dqn", "ALE/Hero-v5")["stack"] == 2
 

@@ -250,15 +250,6 @@ def check_values(config: Config) -> None:
         raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):
         raise ConfigError("--stop-eval-return and --eval-every need evaluations: --eval-episodes must be at least 1")
-    minibatches = getattr(algorithm, "minibatches", 1)
-    recurrent = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
-    whole = recurrent or getattr(algorithm, "whole_sequences", False)
-    pieces = steps = round(config.steps_per_update) if minibatches > 1 else 1
-    pieces = steps // algorithm.rollout_length if whole and minibatches > 1 else steps
-    if minibatches > 1 and pieces % minibatches:
-        what = "sequences (one per environment) per update" if whole else "steps per update"
-        below = max(n for n in range(1, minibatches) if pieces % n == 0)
-        raise ConfigError(f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}")
 
 
 def check(config: Config, agent: Agent, spec: Spec) -> None:
@@ -280,6 +271,7 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
             f"use {nearest}{also}."
         )
     columns = needs.table.batch_size if needs.table is not None else round(config.steps_per_update / needs.rollout_length)
+    _check_minibatches(config, columns)
     learners, devices = config.run.learner_processes or 1, config.run.devices
     if learners > 1 and columns % (learners * devices):
         raise ConfigError(
@@ -288,6 +280,20 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
         )
     if needs.replay and needs.table is None:
         raise ConfigError(f"{name} learns from replayed data, but {where} shows each step once: it needs a replay table.")
+
+
+def _check_minibatches(config: Config, columns: int) -> None:
+    """Of the columns of a batch, where they are sequences that stay whole, else of its rows. Who ships gradients has none."""
+    algorithm, minibatches = config.algorithm, getattr(config.algorithm, "minibatches", 1)
+    if minibatches == 1 or {"worker", "bundle"} & config.topology.roles().keys():
+        return
+    recurrent = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
+    whole = recurrent or getattr(algorithm, "whole_sequences", False)
+    pieces = columns if whole else columns * algorithm.rollout_length
+    if pieces % minibatches:
+        what = "sequences (one per environment, each stays whole)" if whole else "steps per update"
+        below = max(n for n in range(1, minibatches) if pieces % n == 0)
+        raise ConfigError(f"{pieces:,} {what} cannot be cut into {minibatches} equal minibatches: try --minibatches {below}")
 
 
 def command(config: Config) -> str:

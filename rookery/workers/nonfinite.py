@@ -38,6 +38,13 @@ def culprit(number: int, rollout: Rollout | None, report: dict[str, float], fini
         )
     leaves = jax.tree_util.tree_leaves_with_path(params)
     names = [path_name(path) for (path, _), ok in zip(leaves, finite[1:]) if not ok]
+    if rollout is not None and names and all(name.split("/")[0] in ("reward", "observation") for name in names):
+        what = names[0].split("/")[0]
+        largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(getattr(rollout, what)))
+        return (
+            f"{update}: the running moments of the {what}s would have become non-finite: they are as large as {largest:.3g}. "
+            f"Scale them in the environment, or use --normalise-{what}s False."
+        )
     return f"{update}: parameters {', '.join(names)} would have become non-finite. Try a lower learning rate."
 
 

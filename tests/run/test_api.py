@@ -200,11 +200,18 @@ class Explodes(Odd):
         return self.observation_space.sample(), 1e30 if self.steps > 40 else 1.0, self.steps % 5 == 0, False, {}
 
 
-def exploding(tmp_path):
+def exploding(tmp_path, **options):
     return rookery.Trainer(
         "a2c", env=Explodes, runs=str(tmp_path), run="boom", checkpoint_every=1, num_envs=2, rollout_length=8,
-        network={"hidden": (4,)}, total_steps=10_000, keep_checkpoints=50,
+        network={"hidden": (4,)}, total_steps=10_000, keep_checkpoints=50, **{"normalise_rewards": False} | options,
     )  # fmt: skip
+
+
+def test_rewards_too_large_for_their_running_moments_are_named(tmp_path):
+    with pytest.raises(NonFinite, match=r"moments of the rewards .* as large as 1e\+30.*--normalise-rewards False"):
+        with exploding(tmp_path, normalise_rewards=True) as trainer:
+            for _ in trainer:
+                pass
 
 
 def test_a_loss_that_is_not_finite_ends_the_command_with_4_and_the_last_good_checkpoint_intact(tmp_path, capsys):

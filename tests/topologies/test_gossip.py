@@ -27,7 +27,7 @@ from rookery.types import Agent
 SMALL = NetworkConfig(hidden=(4,))
 ALGORITHMS = {
     "a2c": A2C(rollout_length=8, learning_rate=3e-3, network=SMALL),
-    "still": A2C(rollout_length=2, learning_rate=0.0, network=SMALL),
+    "still": A2C(rollout_length=2, learning_rate=0.0, network=SMALL, normalise_observations=False, normalise_rewards=False),
 }
 
 

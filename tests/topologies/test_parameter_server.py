@@ -35,7 +35,7 @@ ALGORITHMS = {
         rollout_length=5, batch_size=8, n_step=3, double=True, noisy=True, network=SMALL,
         replay=ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0, selector="prioritized"),
     ),
-    "a2c": A2C(rollout_length=4, anneal=True, network=SMALL),
+    "a2c": A2C(rollout_length=4, anneal=True, network=SMALL, normalise_rewards=False),
 }  # fmt: skip
 
 
@@ -145,3 +145,13 @@ def test_what_has_no_gradients_is_refused(algorithm: Any, words: str) -> None:
 def test_more_shards_than_leaves_are_refused() -> None:
     with pytest.raises(ValueError, match="--shards 99: the network has 4 leaves"):
         ParameterServer(shards=99).graph(built("dqn"), envs.spec_of(ENV))
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_normalisers_of_a_sharded_server_have_seen_every_gradients_batch(num_shards: int) -> None:
+    """Every shard adds the statistics that travel with a gradient, and what is published is whole."""
+    agent = agent_of(A2C(rollout_length=4, network=SMALL, normalise_observations=True, normalise_rewards=True))
+    _, saved = follow(ParameterServer(num_envs=4, workers=2, shards=num_shards), agent, 6, save_at=6)
+    state = saved["learner"]["state"]
+    assert float(state["params/reward/count"]) == float(saved["meters"]["trained_steps"]), "each valid row once"
+    assert float(state["params/observation/0/count"]) > 0
