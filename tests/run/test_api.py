@@ -208,10 +208,10 @@ def exploding(tmp_path, **options):
 
 
 def test_rewards_too_large_for_their_running_moments_are_named(tmp_path):
-    with pytest.raises(NonFinite, match=r"moments of the rewards .* as large as 1e\+30.*--normalise-rewards False"):
-        with exploding(tmp_path, normalise_rewards=True) as trainer:
-            for _ in trainer:
-                pass
+    words = r"moments of the rewards .* as large as 1e\+30.*--normalise-rewards False"
+    with pytest.raises(NonFinite, match=words), exploding(tmp_path, normalise_rewards=True) as trainer:
+        for _ in trainer:
+            pass
 
 
 def test_a_loss_that_is_not_finite_ends_the_command_with_4_and_the_last_good_checkpoint_intact(tmp_path, capsys):

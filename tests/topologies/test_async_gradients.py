@@ -25,10 +25,11 @@ from rookery.topologies.sync import Sync
 from rookery.types import Agent
 
 SMALL = NetworkConfig(hidden=(4,))
+AS_THEY_COME: dict = {"normalise_observations": False, "normalise_rewards": False}  # moments are equal to rounding alone
 ALGORITHMS = {
-    "a2c": A2C(rollout_length=8, learning_rate=3e-3, network=SMALL, normalise_rewards=False),
+    "a2c": A2C(rollout_length=8, learning_rate=3e-3, network=SMALL, **AS_THEY_COME),
     "a2c-lstm": A2C(
-        rollout_length=4, anneal=True, network=NetworkConfig(hidden=(4,), core="lstm", core_size=3), normalise_rewards=False
+        rollout_length=4, anneal=True, network=NetworkConfig(hidden=(4,), core="lstm", core_size=3), **AS_THEY_COME
     ),
     "fresh-dqn": DQN(fresh=True, rollout_length=5, n_step=3, target_period=4, exploration="mixed", noisy=True, network=SMALL),
 }

@@ -166,8 +166,9 @@ def test_a_breeder_that_is_lost_is_replaced_and_its_share_evaluated_by_others() 
     runtime = Watched(spoil)
     steps, _, progress = run(agent_of("es"), Evolution(population=12, num_envs=6, workers=2), 6, runtime=runtime)
     assert steps == undisturbed("es")[0], "the update is the same, to the bit"
-    assert progress.workers["breeders_lost"] == 3 and runtime.spawned == 5
-    assert progress.items["parameters"] == 5, "a replacement is given the parameters once"
+    assert progress.workers["breeders_lost"] == 3
+    assert runtime.spawned in (4, 5), "the run may end while the place of the last one waits to be filled again"
+    assert progress.items["parameters"] == runtime.spawned, "a replacement is given the parameters once"
 
 
 def test_the_loss_of_the_only_breeder_does_not_hang_the_run() -> None:

@@ -26,6 +26,7 @@ from rookery.types import Agent
 from rookery.workers.parameters import joined, owned, trained, whole_state
 
 SMALL = NetworkConfig(hidden=(4,))
+AS_THEY_COME: dict = {"normalise_observations": False, "normalise_rewards": False}  # moments are equal to rounding alone
 ALGORITHMS = {
     "dqn": DQN(
         rollout_length=3, batch_size=8, target_period=5, network=SMALL,
@@ -35,7 +36,7 @@ ALGORITHMS = {
         rollout_length=5, batch_size=8, n_step=3, double=True, noisy=True, network=SMALL,
         replay=ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0, selector="prioritized"),
     ),
-    "a2c": A2C(rollout_length=4, anneal=True, network=SMALL, normalise_rewards=False),
+    "a2c": A2C(rollout_length=4, anneal=True, network=SMALL, **AS_THEY_COME),
 }  # fmt: skip
 
 
