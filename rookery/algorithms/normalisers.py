@@ -18,6 +18,7 @@ from rookery import ops, spaces
 from rookery.types import Array, PyTree, Rollout, Spec
 
 RewardClip = Literal["none", "unit", "soft-asymmetric"]
+DISTANT = 100.0  # a bound that is further away says nothing of the unit of a number
 LARGEST_REWARD = 10.0  # in deviations of the return
 
 
@@ -84,24 +85,25 @@ def build(
 
 def normalised_leaves(spec: Spec, asked: bool | None) -> dict[int, np.ndarray]:
     """Choose what is normalised of the observation: leaf -> which of its numbers. Nothing, all floats, or, where nobody said
-    (None), those numbers of vectors that are not declared to lie within [-1, 1].
+    (None), those numbers of vectors that have no bounds, or bounds beyond ±100.
 
-    Boards, one-hots and switches (two axes and more, or within [0, 1]) have their unit already: one that is rarely set would
-    become huge by its own deviation. LunarLander's legs are such: with them normalised APPO stayed at -68 where it reaches 137.
+    Who declares bounds near one has given numbers their unit, and running moments only move it while a policy changes. A cell
+    or a switch that is rarely set would even become huge by its own deviation. APPO on LunarLander, whose numbers are bounded
+    by 10 or less, is at 137 and 187 after 400,000 steps with observations as they come, at -70 and 62 with them normalised.
     """
     floats = float_leaves(spec)
     leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))
     if asked is not None:
         return {i: np.ones(leaves[i].shape, bool) for i in floats} if asked else {}
-    wanted = jax.tree.leaves(spaces.map_space(_beyond_unit, spec.observation))
+    wanted = jax.tree.leaves(spaces.map_space(_without_unit, spec.observation))
     return {i: wanted[i] for i in floats if wanted[i].any()}
 
 
-def _beyond_unit(space: gymnasium.Space) -> np.ndarray:
-    """Which numbers of a vector may leave [-1, 1]; none of anything else."""
+def _without_unit(space: gymnasium.Space) -> np.ndarray:
+    """Which numbers of a vector have no bounds, or distant ones; none of anything else."""
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) > 1:
         return np.zeros((), bool)
-    return ~((np.abs(space.low) <= 1.0) & (np.abs(space.high) <= 1.0))
+    return ~((np.abs(space.low) <= DISTANT) & (np.abs(space.high) <= DISTANT))
 
 
 def float_leaves(spec: Spec) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ class VTrace:
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
     normalise_observations: bool | None = None
-    """By a running mean and deviation; None: vectors of numbers that are not declared to lie within [-1, 1]."""
+    """By a running mean and deviation; None: those numbers of vectors that have no bounds, or bounds beyond ±100."""
     normalise_rewards: bool | None = None
     """Divide by the running deviation of the discounted return; None: unless they are clipped."""
     max_gradient_norm: float = 40.0

@@ -29,25 +29,25 @@ def box(low, high, shape, dtype=np.float32):
     ("space", "expected"),
     [
         (box(-np.inf, np.inf, (3,)), (0,)),  # unbounded: a running deviation is the only unit there is
-        (box(-8, 8, (3,)), (0,)),
+        (box(0, 500, (3,)), (0,)),
+        (box(-8, 8, (3,)), ()),  # somebody has given them a unit
         (box(-1, 1, (3,)), ()),
         (box(0, 1, (3,)), ()),  # one-hots
         (box(0, 1, (10, 5)), ()),  # boards
         (box(-np.inf, np.inf, (4, 4)), ()),
         (box(0, 255, (8, 8, 1), np.uint8), ()),
         (gs.Discrete(4), ()),
-        (gs.Dict({"action_mask": box(0, 5, (2,)), "b": box(-9, 9, (2,)), "c": box(-1, 1, (2,))}), (1,)),
+        (gs.Dict({"action_mask": box(0, 5, (2,)), "b": box(-900, 900, (2,)), "c": box(-1, 1, (2,))}), (1,)),
     ],
 )
-def test_vectors_that_are_not_declared_to_lie_within_one_are_normalised(space, expected):
+def test_vectors_without_bounds_that_say_their_unit_are_normalised(space, expected):
     spec = Spec(space, gs.Discrete(2))
     assert tuple(normalised_leaves(spec, None)) == expected
     assert normalised_leaves(spec, False) == {}
 
 
 def test_numbers_that_have_their_unit_stay_as_they_are_beside_others_that_have_none():
-    """LunarLander: six numbers and two legs, which touch the ground or do not."""
-    low, high = np.array([-9, -np.inf, 0, -1], np.float32), np.array([9, np.inf, 1, 1], np.float32)
+    low, high = np.array([-900, -np.inf, 0, -8], np.float32), np.array([900, np.inf, 1, 8], np.float32)
     spec = Spec(gs.Box(low, high), gs.Discrete(2))
     assert normalised_leaves(spec, None)[0].tolist() == [True, True, False, False]
     units = normalisers.build(spec, observations=None, rewards=False)
