@@ -46,6 +46,12 @@ class Task(NamedTuple):
 CUE_PPO = "--env cue-recall --num-envs 32 --total-steps 200000"
 CUE_IMPALA = "--env cue-recall --num-envs 16 --rollout-length 10 --total-steps 250000 --learning-rate 1e-3"
 # (one gradient step per batch, so many small batches)
+# Frames of 60 x 60, no sticky actions, A3C's network: what counts on two cores is the number of gradient steps
+PONG = "--env ALE/Pong-v5 --env-options repeat_action_probability=0 height=60 width=60 --network.encoder shallow"
+MANY_STEPS = (
+    "--epochs 4 --minibatches 8 --learning-rate 5e-4 --clip 0.2 --entropy-cost 0.003 "
+    "--total-steps 4000000 --seconds 5400 --stop-return 18.5"
+)
 UNTIL = "--stop-eval-return 475"  # an evaluation that reaches it ends the run
 LEARNING: tuple[Task, ...] = (
     Task("cartpole-ppo", "ppo --env CartPole-v1 --total-steps 300000", at_least=475, metric="either"),
@@ -87,6 +93,14 @@ LEARNING: tuple[Task, ...] = (
         "pong-impala",
         "impala --env ALE/Pong-v5 --env-options repeat_action_probability=0 --total-steps 100000000 --seconds 1800",
         metric="return_mean", curve=True, minutes=40,
+    ),
+    Task(
+        "pong-ppo", f"ppo {PONG} --rollout-length 64 {MANY_STEPS} --value-clip None", at_least=18, metric="return_mean",
+        curve=True, minutes=95,
+    ),
+    Task(
+        "pong-appo", f"appo {PONG} --num-envs 32 --rollout-length 32 {MANY_STEPS}", at_least=18, metric="return_mean",
+        curve=True, minutes=95,
     ),
     Task(
         "pong-rainbow",  # with a higher rate than the paper's: half an hour of two cores is some ten thousand batches
