@@ -4,6 +4,7 @@
 """
 
 import pytest
+
 import rookery
 
 BOARD = {"rows": 8, "columns": 8}
