@@ -224,6 +224,11 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
         "gae_lambda": 0.98, "total_steps": 1_500_000, **AS_THEY_COME,
     }),
+    # the same, whole sequences at a time: with few gradient steps a lander learns to hover until its time is over
+    Preset(("appo", "sample-factory"), "LunarLander-v3", {
+        "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
+        "trace_lambda": 0.98, "clip": 0.2, "entropy_cost": 0.01, "anneal": True, "total_steps": 1_500_000,
+    }),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
     Preset(("ppo",), "HalfCheetah-v*", {
         "num_envs": 16, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 3e-4, "discount": 0.98,
