@@ -183,8 +183,8 @@ def summary(outcome: Outcome, width: int = 80) -> str:
 
 def _policy(outcome: Outcome, checkpoint: Path | str, run: str) -> list[tuple[str, str]]:
     """Where the policy that is kept is, and how it did; where another did better than the last one, how to see that."""
-    path = Path(checkpoint)
-    place = str(path.relative_to(outcome.path) if path.is_relative_to(outcome.path) else path)
+    path, home = Path(checkpoint).resolve(), Path(outcome.path).resolve()
+    place = str(path.relative_to(home) if path.is_relative_to(home) else checkpoint)
     if outcome.best_return is None or outcome.best_steps is None:
         return [("policy", place)]
     how = f"evaluated {number(outcome.best_return)} after {outcome.best_steps:,} steps"
