@@ -37,11 +37,11 @@ class A2C:
     max_gradient_norm: float = 0.5
     rmsprop_epsilon: float = 1e-5
     reward_clip: RewardClip = "none"
-    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None
-    """By a running mean and deviation; None: those numbers of vectors that have no bounds, or bounds beyond ±100."""
+    """By running moments; None: numbers without bounds within ±100."""
     normalise_rewards: bool | None = None
-    """Divide by the running deviation of the discounted return; None: unless they are clipped."""
+    """By the deviation of returns; None: unless clipped."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:

@@ -41,7 +41,7 @@ class PPO:
     minibatches: int = 4
     clip: float = 0.2
     value_clip: float | None = None
-    """How far a value may move from the one before the update, in units of rewards as they are learned from; None: freely."""
+    """How far a value may move in an update; None: freely."""
     learning_rate: float = 2.5e-4
     anneal: bool = True
     """Decay the learning rate linearly to zero over the planned run."""
@@ -49,11 +49,11 @@ class PPO:
     value_cost: float = 0.5
     max_gradient_norm: float = 0.5
     reward_clip: RewardClip = "none"
-    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None
-    """By a running mean and deviation; None: those numbers of vectors that have no bounds, or bounds beyond ±100."""
+    """By running moments; None: numbers without bounds within ±100."""
     normalise_rewards: bool | None = None
-    """Divide by the running deviation of the discounted return; None: unless they are clipped."""
+    """By the deviation of returns; None: unless clipped."""
     squash: bool = False
     """Continuous actions through tanh to the bounds, instead of an unbounded Gaussian whose executed action is clipped."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

@@ -13,18 +13,7 @@ from rookery.algorithms import inspection
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.minibatches import columns_of, shuffles
 from rookery.networks.convolution import inside_loop
-from rookery.types import (
-    Agent,
-    Array,
-    Batch,
-    Gradients,
-    Learned,
-    Needs,
-    PyTree,
-    Report,
-    Rollout,
-    TrainState,
-)  # fmt: skip
+from rookery.types import Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, TrainState
 
 Loss = Callable[[PyTree, PyTree, Rollout], tuple[Array, Report]]  # (params, slow, rollout) -> masked mean, report
 

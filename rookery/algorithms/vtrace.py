@@ -41,11 +41,11 @@ class VTrace:
     entropy_cost: float = 0.01
     value_cost: float = 0.5
     reward_clip: RewardClip = "none"
-    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None
-    """By a running mean and deviation; None: those numbers of vectors that have no bounds, or bounds beyond ±100."""
+    """By running moments; None: numbers without bounds within ±100."""
     normalise_rewards: bool | None = None
-    """Divide by the running deviation of the discounted return; None: unless they are clipped."""
+    """By the deviation of returns; None: unless clipped."""
     max_gradient_norm: float = 40.0
     """Of the loss summed over the T·B rows of a batch."""
     rmsprop_epsilon: float = 0.01

@@ -33,8 +33,7 @@ class NetworkConfig:
     encoder: Literal["auto", "mlp", "nature", "shallow", "impala", "small"] = "auto"
     """How images are read; auto: Nature for sides >= 36, a small convolution for sides >= 8, else flat. shallow: A3C's."""
     hidden: tuple[int, ...] = (64, 64)
-    """Layers of the MLP that reads vectors. Beside an image, more than 8 numbers go through one layer, as wide as its last;
-    what an image is seen with then goes to the core, or without one through a layer as wide as the image's features."""
+    """Layers of the MLP that reads vectors; beside an image only the last, for more than 8 numbers (see encoders.py)."""
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
     """Of the MLP; convolutional encoders use relu."""
     core: Literal["none", "lstm", "gru"] = "none"
