@@ -8,10 +8,10 @@ Nothing heavy is imported until it is used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself takes a third of the time until the command can watch for signals
+    from typing import Any
 
-if TYPE_CHECKING:
     from rookery.run import demonstrations as demonstrations
     from rookery.run.api import load as load
     from rookery.run.api import train as train
@@ -30,6 +30,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name == "demonstrations":
         return importlib.import_module("rookery.run.demonstrations")
     if name in _LAZY:

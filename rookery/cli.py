@@ -6,21 +6,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 
+from rookery import signals
+
 BEGAN = time.perf_counter()  # as near to the typed command as this process can tell
-
-import dataclasses  # noqa: E402
-import difflib  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
-import sys  # noqa: E402
-import warnings  # noqa: E402
-from collections.abc import Callable, Sequence  # noqa: E402
-from typing import Any, NoReturn  # noqa: E402
-
-from rookery import systems  # noqa: E402
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # until signals are watched, Python answers them with a traceback: what takes time is imported later
+    from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn
 
 USAGE = """\
 rookery: distributed reinforcement learning
@@ -42,20 +38,37 @@ BAD_CONFIG, ENV_FAILED, DIVERGED = 2, 3, 4
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs a command and leaves with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint, 6 disk,
     7 collectors or cluster lost, 130 and 143 after SIGINT and SIGTERM."""
+    signals.watch()
+    open_streams()
     args = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and args[:1] in (["train"], ["resume"]):
+        from rookery.run import supervisor
+
+        if supervisor.wanted(args):
+            sys.exit(supervisor.supervise())
+    try:
+        status = command(args)
+    finally:
+        signals.hold()
+    sys.exit(status)
+
+
+def command(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
-        sys.exit(0)
+        return 0
     if args[0] in ("--version", "version"):
         from rookery.run.versions import rookery_version
 
         print(rookery_version())
-        sys.exit(0)
+        return 0
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": train, "resume": resume, "eval": evaluate, "record": record, "show": show, "list": list_things, "bench": bench,
     }  # fmt: skip
     if args[0] not in commands:
         fail(f"there is no command {args[0]!r}.{nearest(args[0], list(commands))} `rookery --help` lists them.")
+    import warnings
+
     warnings.showwarning = lambda message, *_: print(f"rookery: {message}", file=sys.stderr)
     try:
         status = commands[args[0]](args[1:])
@@ -63,14 +76,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # `rookery list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
-    except KeyboardInterrupt:  # before there was anything to save
-        status = 128 + signal.SIGINT
+    except KeyboardInterrupt:  # raised by a bench, which answers signals itself
+        status = 130
     except Exception as error:
         status = status_of(error)
         if status == 1:
             raise
         fail(str(error), status)
-    sys.exit(status)
+    return status
+
+
+def open_streams() -> None:
+    """A standard stream that is closed (`>&-`) becomes /dev/null: else the next file to be opened would take its number."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    sys.stdin, sys.stdout, sys.stderr = sys.stdin or open(0), sys.stdout or open(1, "w"), sys.stderr or open(2, "w")  # noqa: SIM115
 
 
 def fail(message: str, status: int = BAD_CONFIG) -> NoReturn:
@@ -79,12 +102,15 @@ def fail(message: str, status: int = BAD_CONFIG) -> NoReturn:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def status_of(error: Exception) -> int:
     """The exit status of an error that is the user's to mend; 1 for one that is ours."""
+    from rookery import systems
     from rookery.envs import EnvironmentFailed, UnknownEnvironment
     from rookery.spaces import UnsupportedSpace
 
@@ -117,10 +143,11 @@ def resume(args: list[str]) -> int:
         return 0
     from rookery.run import api, config, options, startup, threads
     from rookery.run.directory import Run
+    from rookery.run.resuming import config_of
 
     startup.prepare()
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
-    cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(run.config["config"]))
+    cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(config_of(run)))
     threads.limit(cfg)
     with api.resume(run, cfg, began=BEGAN) as trainer:
         return run_to_the_end(trainer, flags["json"])
@@ -128,39 +155,61 @@ def resume(args: list[str]) -> int:
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
     """Trains until done, a signal or an error; whatever happens, the run says how it ended."""
+    import json
+
+    from rookery.envs import EnvironmentFailed
+    from rookery.run import supervisor
     from rookery.run.ending import outcome, summary
     from rookery.runtime.interface import WorkerLost
     from rookery.workers.nonfinite import NonFinite
 
-    received: list[int] = []
+    def leave(error: EnvironmentFailed) -> None:
+        """Called by the watchdog: what hangs cannot be interrupted, so nobody waits for it."""
+        trainer.fail(f"{type(error).__name__}: {error}")
+        print(f"rookery: {error}\n{trainer.last_good(go_on=True)}", file=sys.stderr, flush=True)
+        os._exit(ENV_FAILED)
 
-    def note(number: int, frame: Any) -> None:
-        if received:  # a second one means it
-            os._exit(128 + number)
-        received.append(number)
-        trainer.stopped_because = trainer.stopped_because or signal.Signals(number).name
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    trainer.on_hang = leave
     try:
-        trainer.show(json=as_json)
-        for _ in trainer:
-            pass
-        if received:
-            trainer.say("stopping: what is in flight is learned from and saved; a second signal leaves at once")
-        result = trainer.finish("stopped" if received else "done", evaluate=not received)
+        with signals.Saving(trainer):
+            trainer.show(json=as_json)
+            supervisor.tell(trainer.run.path)
+            for _ in trainer:
+                pass
+            stopped = signals.received() is not None
+            if stopped:
+                trainer.say("stopping: what is in flight is learned from and saved; a second signal leaves at once")
+            result = trainer.finish("stopped" if stopped else "done", evaluate=not stopped)
     except NonFinite as error:
         trainer.fail(str(error))
         trainer.close()
         fail(f"{error} {trainer.last_good()}", DIVERGED)
-    except WorkerLost as error:
+    except (WorkerLost, EnvironmentFailed) as error:
         trainer.fail(f"{type(error).__name__}: {error}")
         trainer.close()
-        fail(f"{error}\n{trainer.last_good(go_on=True)}", error.exit_code)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        status = status_after_signal() or status_of(error)
+        if trainer.config.run.runtime == "ray":
+            leave_without_unloading(status)
+        fail(f"{error}\n{trainer.last_good(go_on=True)}", status)
     print(json.dumps(result.metrics) if as_json else summary(outcome(trainer, result)))
-    return 128 + received[0] if received else 0
+    return status_after_signal()
+
+
+def leave_without_unloading(status: int) -> None:
+    """When all is said and done, end the process as it is: unloaded after its cluster was lost, Ray's core may crash."""
+    import atexit
+
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+    atexit.register(leave)
+
+
+def status_after_signal() -> int:
+    """0 where none came."""
+    return 0 if (number := signals.received()) is None else 128 + number
 
 
 # ------------------------------------------------------------------------------------------------------ parsing
@@ -168,6 +217,8 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
 
 def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, bool]]:
     """SYSTEM --env ID [options] -> the resolved config, and the flags that are no part of it."""
+    from rookery import systems
+
     if not args or args[0].startswith("-"):
         names = "\n".join(f"  {s.name:<8} {s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
         asked = bool({"-h", "--help"} & set(args))
@@ -201,38 +252,27 @@ def peek(args: Sequence[str], flag: str) -> str | None:
 # ------------------------------------------------------------------------------------------- eval, show, list, bench
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvalOptions:
-    """Plays the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
-
-    which: str | None = None
-    """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
-    episodes: int = 20
-    """One in each of so many environments."""
-    seed: int = 1
-    """Of the environments."""
-    runs: str = "runs"
-    """The directory that holds the runs."""
-    json: bool = False
-    """One JSON line instead of the text."""
-
-
 def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tuple[str, Any]:
     """Of `COMMAND RUN [options]`."""
     if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
         fail(f"which run? {command} RUN {usage}: a run's name or path, or the path of a checkpoint")
     import tyro
 
+    from rookery import ranges
+    from rookery.run import config, options
+
     run = "" if args[0].startswith("-") else args[0]
-    return run, tyro.cli(kind, args=args[1:] if run else args, prog=f"{command} {run or 'RUN'}")
+    chosen = tyro.cli(kind, args=args[1:] if run else args, prog=f"{command} {run or 'RUN'}", registry=options.NUMBERS)
+    config.refuse([*ranges.problems(chosen)])
+    return run, chosen
 
 
 def evaluate(args: list[str]) -> int:
-    from rookery.run.config import ConfigError
+    import json
+
+    from rookery.run.options import EvalOptions
 
     run, options = run_and_options(args, EvalOptions, "rookery eval", "[options]")
-    if options.episodes < 1:
-        raise ConfigError(f"--episodes {options.episodes}: it must be at least 1")
     from rookery.run.api import evaluate_run
 
     report = evaluate_run(run, which=options.which, episodes=options.episodes, seed=options.seed, root=options.runs)
@@ -247,33 +287,16 @@ def evaluate(args: list[str]) -> int:
     return 0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordOptions:
-    """Plays the greedy policy of a run, or of a checkpoint, and writes the episodes for `--demonstrations FILE`."""
-
-    out: str
-    """The directory that is written."""
-    which: str | None = None
-    """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
-    episodes: int = 10
-    """One in each of so many environments."""
-    best: int | None = None
-    """Keep only so many of them, those with the highest returns."""
-    seed: int = 1
-    """Of the environments."""
-    runs: str = "runs"
-    """The directory that holds the runs."""
-    json: bool = False
-    """One JSON line instead of the text."""
-
-
 def record(args: list[str]) -> int:
+    import json
+
     from rookery.run.config import ConfigError
+    from rookery.run.options import RecordOptions
 
     run, options = run_and_options(args, RecordOptions, "rookery record", "--out FILE [options]")
-    if options.episodes < 1 or (options.best is not None and not 1 <= options.best <= options.episodes):
+    if options.best is not None and options.best > options.episodes:
         raise ConfigError(
-            f"--episodes {options.episodes} --best {options.best}: keep at least 1, and at most as many as there are"
+            f"--best {options.best}: no more can be kept than are played; lower it, or raise --episodes {options.episodes}"
         )
     from rookery.run.demonstrations import record as record_run
 
@@ -293,6 +316,8 @@ def record(args: list[str]) -> int:
 
 
 def show(args: list[str]) -> int:
+    import json
+
     cfg, flags = parse_system("show", args, env_default="CartPole-v1")
     from rookery.run.show import describe
 
@@ -305,6 +330,8 @@ LISTS = ("systems", "envs", "runs")
 
 
 def list_things(args: list[str]) -> int:
+    import json
+
     from rookery.run import listing
 
     root, rest = peek(args, "--runs") or "runs", [word for word in args if word != "--json"]
@@ -333,6 +360,7 @@ def list_things(args: list[str]) -> int:
 def bench(args: list[str]) -> int:
     from rookery.bench import main as bench_main
 
+    signals.unwatch()  # a bench starts programs of its own, and ends them
     return bench_main(args)
 
 

@@ -54,6 +54,10 @@ class UnknownSystem(ValueError):
 # A greedy policy that was good for most of a run is not lost at its end: values are not taken from their own errors, and the
 # last steps are small. (DQN on Acrobot: the greedy policy of its end at -460 without both, at -83 with them)
 STEADY = {"double": True, "anneal": True}
+# A share of random actions for each environment, as Ape-X has them: no single one is right for every task. (DQN on LunarLander
+# with 0.05 everywhere learns to hover, then its replay holds nothing else: 2 after 500,000 steps, 152 after 400,000 with these)
+LADDER = {"exploration": "ladder", "epsilon": 0.4}
+ANNEALED = {"exploration": "anneal", "epsilon": 0.05}
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
@@ -63,13 +67,13 @@ SYSTEMS: dict[str, System] = {
         System("impala", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace actor-learner", "Espeholt et al. 2018"),
         System("appo", "appo:APPO", "actor_learner:ActorLearner", "PPO's clip on V-trace targets", "Petrenko et al. 2020"),
         System("dqn", "dqn:DQN", "sync:Sync", "deep Q-learning from replay", "Mnih et al. 2015, van Hasselt et al. 2016",
-               STEADY),
+               {**STEADY, **LADDER}),
         System(
             "apex-dqn", "dqn:DQN", "actor_learner:ActorLearner", "DQN with a ladder of epsilons and priorities by collectors",
             "Horgan et al. 2018",
             {
-                "exploration": "ladder", "epsilon": 0.4, "double": True, "dueling": True, "n_step": 3, "rollout_length": 16,
-                "batch_size": 128, "anneal": True, "replay": {"selector": "prioritized", "capacity": 200_000},
+                **LADDER, "double": True, "dueling": True, "n_step": 3, "rollout_length": 16, "batch_size": 128, "anneal": True,
+                "replay": {"selector": "prioritized", "capacity": 200_000},
                 "prefetch": 4,  # a small network's update takes less time than the driver may be away for
             },
         ),
@@ -90,7 +94,8 @@ SYSTEMS: dict[str, System] = {
                "Espeholt et al. 2020", {"inference": "central", "num_envs": 16}),
         System("sample-factory", "appo:APPO", "actor_learner:ActorLearner", "APPO, one policy for environments in processes",
                "Petrenko et al. 2020", {"inference": "central"}),
-        System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021"),
+        System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021",
+               {"rollout_length": 32}),
         System("anakin-dqn", "dqn:DQN", "anakin:Anakin", "DQN, its replay and its environments as one program",
                "Hessel et al. 2021", {"num_envs": 16, **STEADY}),
         System("a3c", "a2c:A2C", "async_gradients:AsyncGradients", "actor-critic by asynchronous gradients",
@@ -169,7 +174,8 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("dqn",), "CartPole-v1", {
         "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
-        "epsilon_steps": 10_000, "epsilon": 0.04, "double": True, "network": {"hidden": (128, 128), "activation": "relu"},
+        "exploration": "anneal", "epsilon_steps": 10_000, "epsilon": 0.04, "double": True,
+        "network": {"hidden": (128, 128), "activation": "relu"},
         "replay": {"capacity": 100_000, "samples_per_insert": 16.0}, "total_steps": 150_000,
     }),
     Preset(("rainbow",), "CartPole-v1", {
@@ -229,13 +235,27 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
         "trace_lambda": 0.98, "clip": 0.2, "entropy_cost": 0.01, "anneal": True, "total_steps": 1_500_000,
     }),
+    # actions that are mostly at their bounds swing the car to the top now and then; with smaller ones it learns to save fuel
+    Preset(("ppo",), "MountainCarContinuous-v0", {"network": {"initial_log_std": 1.0}, "total_steps": 300_000}),
+    # one step a batch: returns must be long, else a critic that has seen crashes keeps the lander off the ground
+    Preset(("a2c",), "LunarLander-v3", {
+        "num_envs": 8, "rollout_length": 128, "gae_lambda": 0.98, "learning_rate": 1e-3, "rmsprop_epsilon": 1e-10,
+        "anneal": True, "entropy_cost": 5e-4, "total_steps": 2_000_000,
+    }),
+    Preset(("impala", "seed"), "LunarLander-v3", {
+        "num_envs": 8, "groups": 1, "rollout_length": 256, "discount": 0.997, "trace_lambda": 0.98, "learning_rate": 2e-3,
+        "anneal": True, "entropy_cost": 5e-4, "total_steps": 2_000_000,
+    }),
+    # without a limit of time, who begins with few random actions goes round in circles for ever
+    Preset(("dqn",), "CliffWalking-v*", {"exploration": "anneal-ladder"}),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
     Preset(("ppo",), "HalfCheetah-v*", {
         "num_envs": 16, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 3e-4, "discount": 0.98,
         "gae_lambda": 0.92, "entropy_cost": 0.0, "network": {"initial_log_std": -1.0}, "total_steps": 1_000_000,
     }),
     Preset(("ppo",), "atari", {
-        **ATARI, "num_envs": 16, "groups": 2, "rollout_length": 128, "clip": 0.1, "value_clip": 0.1,
+        **ATARI, "num_envs": 16, "groups": 2, "rollout_length": 128, "epochs": 4, "minibatches": 4, "learning_rate": 2.5e-4,
+        "clip": 0.1, "value_clip": 0.1,
     }),
     # the value's error counts half its square, as in the code of A2C's and GALA's authors
     Preset(("a2c",), "atari", {**ATARI, "num_envs": 16, "groups": 2, "rollout_length": 5, "anneal": True, "value_cost": 1.0}),
@@ -272,6 +292,7 @@ PRESETS: tuple[Preset, ...] = (
         "variant": "v1-t", "population": 64, "best": 16, "num_envs": 16, "max_episode_steps": 1_000, "learning_rate": 0.01,
         "network": {"encoder": "shallow"}, "total_steps": 20_000_000,
     }),
+    Preset(("dqn",), "atari", ANNEALED),
     # frames are kept singly: 200,000 steps take 1.5 GB
     Preset(("dqn", "rainbow", "apex-dqn"), "atari", {
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
@@ -299,8 +320,8 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("gorila",), "atari-raw", {"replay": {"capacity": 12_500}}),
     # MinAtar: 10 x 10 x channels, which are read by its authors' network. The authors train a DQN for 5 million steps
     Preset(("ppo", "anakin-ppo"), "minatar", {
-        "num_envs": 64, "rollout_length": 128, "minibatches": 8, "learning_rate": 1e-3, "network": {"encoder": "small"},
-        "total_steps": 10_000_000,
+        "num_envs": 64, "rollout_length": 128, "epochs": 4, "minibatches": 8, "learning_rate": 1e-3,
+        "network": {"encoder": "small"}, "total_steps": 10_000_000,
     }),
     Preset(("a2c", "impala"), "minatar", {
         "num_envs": 64, "anneal": True, "network": {"encoder": "small"}, "total_steps": 10_000_000,
@@ -309,6 +330,7 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 16, "target_period": 1_000, "epsilon_steps": 100_000, "network": {"encoder": "small"},
         "replay": {"min_size": 5_000}, "total_steps": 5_000_000,
     }),
+    Preset(("dqn",), "minatar", ANNEALED),
     Preset(("rainbow",), "minatar", {"learning_rate": 2.5e-4}),
     Preset(("anakin-ppo",), "CartPole-v1", {
         "num_envs": 128, "rollout_length": 32, "epochs": 2, "minibatches": 8, "learning_rate": 3e-3, "discount": 0.98,

@@ -19,6 +19,7 @@ from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
+from rookery.ranges import Count, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 
 
@@ -26,16 +27,16 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class A2C:
     """Synchronous advantage actor-critic."""
 
-    rollout_length: int = 8
-    discount: float = 0.99
-    gae_lambda: float = 1.0
-    learning_rate: float = 7e-4
+    rollout_length: Count = 8
+    discount: Share = 0.99
+    gae_lambda: Share = 1.0
+    learning_rate: Rate = 7e-4
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: float = 0.01
-    value_cost: float = 0.5
-    max_gradient_norm: float = 0.5
-    rmsprop_epsilon: float = 1e-5
+    entropy_cost: NotNegative = 0.01
+    value_cost: NotNegative = 0.5
+    max_gradient_norm: Positive = 0.5
+    rmsprop_epsilon: Positive = 1e-5
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None

@@ -31,6 +31,7 @@ from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
+from rookery.ranges import Count, Long, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 
@@ -40,24 +41,24 @@ class APPO:
 
     whole_sequences: ClassVar[bool] = True  # a minibatch is made of these, whatever the network
     variant: Literal["sample-factory", "target-policy"] = "sample-factory"
-    rollout_length: int = 32
-    discount: float = 0.99
-    trace_lambda: float = 0.95
-    epochs: int = 2
+    rollout_length: Count = 32
+    discount: Share = 0.99
+    trace_lambda: Share = 0.95
+    epochs: Count = 2
     """Passes over each batch."""
-    minibatches: int = 4
+    minibatches: Count = 4
     """Groups of whole sequences (columns of a batch), with a gradient step for each."""
-    clip: float = 0.1
+    clip: Positive = 0.1
     """0.1 in Sample Factory, 0.4 in RLlib."""
-    value_clip: float = 1.0
+    value_clip: Positive = 1.0
     """How far a value may move from the one that acted; sample-factory only."""
-    target_period: int = 2
-    learning_rate: float = 3e-4
+    target_period: Long = 2
+    learning_rate: Rate = 3e-4
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: float = 0.003
-    value_cost: float = 0.5
-    max_gradient_norm: float = 4.0
+    entropy_cost: NotNegative = 0.003
+    value_cost: NotNegative = 0.5
+    max_gradient_norm: Positive = 4.0
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None

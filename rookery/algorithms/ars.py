@@ -20,6 +20,7 @@ import optax
 from rookery.algorithms import perturbed
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
+from rookery.ranges import Count, Finite, Positive, Rate
 from rookery.types import Agent, Array, Batch, Learned, Needs, Spec, TrainState
 
 
@@ -29,14 +30,14 @@ class ARS:
 
     variant: Literal["v1", "v1-t", "v2", "v2-t"] = "v2-t"
     """v2: whitened observations; -t: only the best directions."""
-    best: int = 4
+    best: Count = 4
     """Directions that the -t variants keep."""
-    max_episode_steps: int = 1_000
+    max_episode_steps: Count = 1_000
     """A longer episode is cut, and what it got so far counts."""
-    sigma: float = 0.03
+    sigma: Positive = 0.03
     """Standard deviation of the perturbations (nu)."""
-    learning_rate: float = 0.02
-    survival_bonus: float = 0.0
+    learning_rate: Rate = 0.02
+    survival_bonus: Finite = 0.0
     """Taken off every reward while training: what the environment gives for not falling (1 for Hopper, 5 for Humanoid)."""
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(hidden=(), encoder="mlp"))
 

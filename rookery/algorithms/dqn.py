@@ -10,6 +10,7 @@
 | `noisy` | Fortunato et al. 2018 | noise in the weights explores, not epsilon |
 | `exploration = ladder` | Horgan et al. 2018 | Ape-X: an epsilon for each environment; collectors give priorities |
 | `fresh` | Mnih et al. 2016 | no replay: whole rollouts, each learned from once (asynchronous Q-learning) |
+| `exploration = anneal-ladder` | both | from 1 to a rung of the ladder for each environment |
 | `exploration = mixed` | Mnih et al. 2016 | annealed to 0.1, 0.01 or 0.5, in shares of 0.4, 0.3 and 0.3 of the environments |
 
 Differs from the papers: Adam on a mean loss throughout; noise is drawn for every row; Rainbow's priority is the
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ from rookery.networks import NetworkConfig, encoders
 from rookery.networks.convolution import inside_loop
 from rookery.networks.network import Torso
 from rookery.networks.q_network import Noise, QNetwork, Values, q_network
+from rookery.ranges import Count, Finite, Long, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 PRIORITY_FLOOR = 1e-6  # an item must stay reachable
@@ -48,38 +50,38 @@ GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill [0, 1) evenly, howe
 class DQN:
     """Q-learning from replay; every part of Rainbow is a switch."""
 
-    rollout_length: int = 4
+    rollout_length: Count = 4
     """Steps of every environment between two visits to the table."""
     fresh: bool = False
     """Learn from each rollout once, when it is fresh, instead of from a replay."""
-    discount: float = 0.99
-    n_step: int = 1
+    discount: Share = 0.99
+    n_step: Annotated[int, Range(1, 255)] = 1
     double: bool = False
     dueling: bool = False
     noisy: bool = False
-    num_atoms: int = 1
+    num_atoms: Annotated[int, Range(1, 10_001)] = 1
     """Of the distribution of returns (C51 has 51); 1: only the mean is learned."""
-    value_range: tuple[float, float] | None = None
+    value_range: tuple[Finite, Finite] | None = None
     """Of that distribution, evenly (C51: -10 10, for clipped rewards); None: to ±3,000, dense around 0 (Hafner et al. 2023)."""
-    batch_size: int = 32
-    gradient_steps: int = 1
+    batch_size: Count = 32
+    gradient_steps: Count = 1
     """Batches that are sampled and learned from at once: faster, but priorities are older."""
-    target_period: int = 500
+    target_period: Long = 500
     """Gradient steps between copies to the target network; fewer in a run that would make less than 50 of them."""
-    learning_rate: float = 2.5e-4
+    learning_rate: Rate = 2.5e-4
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run: what was learned last is then not forgotten again."""
-    adam_epsilon: float = 1e-8
-    max_gradient_norm: float = 10.0
-    error_clip: float = 1.0
+    adam_epsilon: Positive = 1e-8
+    max_gradient_norm: Positive = 10.0
+    error_clip: Positive = 1.0
     """Errors count squared up to here and linearly beyond. With 1, a state just before an end that is overvalued by 50 pulls no
     harder than by 1: where values are that large and targets are copied often, they can grow without bound."""
-    exploration: Literal["anneal", "ladder", "mixed"] = "anneal"
-    epsilon: float = 0.05
+    exploration: Literal["anneal", "ladder", "anneal-ladder", "mixed"] = "anneal"
+    epsilon: Share = 0.05
     """Share of random actions in the end; of the ladder, that of its first environment."""
-    epsilon_steps: int | None = None
+    epsilon_steps: Long | None = None
     """Environment steps until then, from 1; None: a tenth of the run. At most half of it."""
-    reward_clip: float | None = None
+    reward_clip: Positive | None = None
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(hidden=(128, 128), activation="relu"))
     replay: ReplayConfig = field(default_factory=ReplayConfig)
 
@@ -278,15 +280,16 @@ def _noises(key: Array, batch: Batch, config: DQN) -> tuple[Noise | None, ...]:
 
 
 def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) -> np.ndarray:
-    """[B]: annealed from 1 with the steps, or Ape-X's ladder epsilon^(1 + 7 i / (N − 1)); 0 where noise explores.
+    """[B]: annealed from 1 with the steps, or Ape-X's ladder epsilon^(1 + 7 i / (N − 1)), whose middle a single one
+    has; 0 where noise explores.
 
     Where it is mixed, what each environment's is annealed to is dealt out instead of drawn, so that few have the shares too.
     """
+    rungs = config.epsilon ** (1.0 + 7.0 * (env_index / (num_envs - 1) if num_envs > 1 else np.full(len(env_index), 0.5)))
     if config.exploration == "ladder":
-        powers = 1.0 + 7.0 * env_index / max(1, num_envs - 1)
-        return (config.epsilon**powers).astype(np.float32)
+        return rungs.astype(np.float32)
     left = max(0.0, 1.0 - env_steps / max(1, 10_000 if config.epsilon_steps is None else config.epsilon_steps))
-    last = np.full(len(env_index), config.epsilon)
+    last = rungs if config.exploration == "anneal-ladder" else np.full(len(env_index), config.epsilon)
     if config.exploration == "mixed":
         shares, values = zip(*MIXED)
         last = np.take(values, np.searchsorted(shares, env_index * GOLDEN % 1.0, side="right"))

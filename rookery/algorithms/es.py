@@ -19,6 +19,7 @@ from rookery import ops
 from rookery.algorithms import optimizers, perturbed
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
+from rookery.ranges import Count, NotNegative, Positive, Rate
 from rookery.types import Agent, Array, Batch, Learned, Needs, Spec, TrainState
 
 
@@ -26,12 +27,12 @@ from rookery.types import Agent, Array, Batch, Learned, Needs, Spec, TrainState
 class ES:
     """Evolution strategies."""
 
-    max_episode_steps: int = 1_000
+    max_episode_steps: Count = 1_000
     """A longer episode is cut, and what it got so far counts."""
-    sigma: float = 0.02
+    sigma: Positive = 0.02
     """Standard deviation of the perturbations."""
-    learning_rate: float = 0.01
-    weight_decay: float = 0.005
+    learning_rate: Rate = 0.01
+    weight_decay: NotNegative = 0.005
     normalise_observations: bool = True
     network: NetworkConfig = field(default_factory=NetworkConfig)
 

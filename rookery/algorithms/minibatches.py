@@ -11,6 +11,17 @@ import numpy as np
 from rookery import spaces
 from rookery.types import BATCH_MAJOR, Array, Batch, Rollout, Spec
 
+ROWS = 64  # of a minibatch, where nobody said how many there are
+MOST = 32  # minibatches of an epoch, however large the batch
+
+
+def minibatches_for(asked: int | None, *, pieces: int, rows: int) -> int:
+    """How many minibatches a batch of `rows` is cut into: as asked, or about 64 rows each, but at most 32 that share its
+    pieces (rows, or sequences that stay whole) evenly."""
+    if asked is not None:
+        return asked
+    return max(n for n in range(1, min(MOST, max(1, rows // ROWS)) + 1) if pieces % n == 0)
+
 
 def columns_of(batch: Batch, index: Array) -> Batch:
     """Some columns of a batch, by their numbers."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import optax
 
-from rookery.types import PyTree
+from rookery.types import Array, PyTree
 
 
 def schedule(learning_rate: float, num_steps: int | None) -> optax.ScalarOrSchedule:
     """Linear decay to zero over `num_steps` optimizer steps; constant where None."""
     return optax.linear_schedule(learning_rate, 0.0, num_steps) if num_steps else learning_rate
+
+
+def remaining(updates: Array, planned: int | None) -> Array | float:
+    """Share of the learning rate that an update has: it falls linearly to zero over the planned ones; 1 where None."""
+    return 1.0 if planned is None else jnp.maximum(0.0, 1.0 - updates / planned)
 
 
 class Optimizer(optax.GradientTransformation):

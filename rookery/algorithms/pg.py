@@ -19,6 +19,7 @@ from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
+from rookery.ranges import Count, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 
 
@@ -26,13 +27,13 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class PG:
     """Plain policy gradient (REINFORCE with reward-to-go)."""
 
-    rollout_length: int = 64
-    discount: float = 0.99
-    learning_rate: float = 3e-3
+    rollout_length: Count = 64
+    discount: Share = 0.99
+    learning_rate: Rate = 3e-3
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: float = 0.0
-    max_gradient_norm: float = 0.5
+    entropy_cost: NotNegative = 0.0
+    max_gradient_norm: Positive = 0.5
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None

@@ -22,11 +22,12 @@ from jax.flatten_util import ravel_pytree
 from rookery import ops
 from rookery.algorithms import actor_critic, inspection, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
-from rookery.algorithms.minibatches import shuffles
+from rookery.algorithms.minibatches import minibatches_for, shuffles
 from rookery.algorithms.normalisers import RewardClip
 from rookery.networks import NetworkConfig
 from rookery.networks.convolution import inside_loop
 from rookery.networks.network import Torso
+from rookery.ranges import Count, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 
@@ -34,20 +35,21 @@ from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, R
 class PPO:
     """Proximal policy optimisation."""
 
-    rollout_length: int = 32
-    discount: float = 0.99
-    gae_lambda: float = 0.95
-    epochs: int = 4
-    minibatches: int = 4
-    clip: float = 0.2
-    value_clip: float | None = None
+    rollout_length: Count = 256
+    discount: Share = 0.99
+    gae_lambda: Share = 0.95
+    epochs: Count = 10
+    minibatches: Count | None = None
+    """Per epoch; None: of 64 rows each, but at most 32, and of whole sequences with a core."""
+    clip: Positive = 0.2
+    value_clip: Positive | None = None
     """How far a value may move in an update; None: freely."""
-    learning_rate: float = 2.5e-4
+    learning_rate: Rate = 3e-4
     anneal: bool = True
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: float = 0.01
-    value_cost: float = 0.5
-    max_gradient_norm: float = 0.5
+    entropy_cost: NotNegative = 0.01
+    value_cost: NotNegative = 0.5
+    max_gradient_norm: Positive = 0.5
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None
@@ -64,15 +66,15 @@ class PPO:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
-        steps = num_updates * self.epochs * self.minibatches if num_updates and self.anneal else None
-        optimizer = optimizers.adam(self.learning_rate, num_steps=steps, epsilon=1e-5)
+        optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=1e-5)
+        planned = num_updates if self.anneal else None
 
         def init(key: Array) -> TrainState:
             params = model.init(key)
             return TrainState(params, (), optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
 
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
-            return update(state, batch.rollout, key, model=model, optimizer=optimizer, config=self)
+            return update(state, batch.rollout, key, model=model, optimizer=optimizer, config=self, planned=planned)
 
         needs = Needs(
             self.rollout_length, self.discount, max_lag=0,
@@ -114,8 +116,9 @@ def update(
     model: ActorCritic,
     optimizer: optax.GradientTransformation,
     config: PPO,
+    planned: int | None = None,
 ) -> Learned:
-    """All epochs over one batch of rollouts, as one program.
+    """All epochs over one batch of rollouts, as one program. planned: updates until the learning rate is zero.
 
     Beside its products, a small network's minibatch costs as much as it has XLA ops. So what does not depend on the parameters
     is done for all minibatches at once before the loop, what is only reported after it, and the gradient is clipped and
@@ -124,10 +127,12 @@ def update(
     params = state.params
     data = ops.spread.everywhere(prepare(params, rollout, model=model, config=config))  # a minibatch is drawn from all of it
     columns = data.valid.shape[1]
-    size = columns // config.minibatches
-    if size * config.minibatches != columns:
-        raise ValueError(f"{columns} columns cannot be cut into {config.minibatches} equal minibatches: change --minibatches")
+    minibatches = minibatches_for(config.minibatches, pieces=columns, rows=data.valid.size)
+    size = columns // minibatches
+    if size * minibatches != columns:
+        raise ValueError(f"{columns} columns cannot be cut into {minibatches} equal minibatches: change --minibatches")
     order = shuffles(key, config.epochs, columns).reshape(-1, size)
+    rate = optimizers.remaining(state.updates, planned)
     large = data._replace(**{name: () for name in Sequences._fields if name not in ("observation", "memory")})
     small = jax.vmap(lambda index: normalised(draw(data._replace(observation=(), memory=()), index)))(order)
 
@@ -143,7 +148,7 @@ def update(
         vector, as_tree = ravel_pytree(grads)
         vector, norms = ops.clip_by_global_norm(vector, config.max_gradient_norm)
         step, opt_state = optimizer.update(vector, opt_state)
-        return (optax.apply_updates(network, as_tree(step)), opt_state), (judged, norms.total)
+        return (optax.apply_updates(network, as_tree(step * rate)), opt_state), (judged, norms.total)
 
     (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, (params["network"], state.optimizer), (order, small))
     params = model.normalisers.observed(params | {"network": network}, model.normalisers.statistics(rollout))

@@ -18,6 +18,7 @@ memory, it starts with that of a new episode and the burn-in brings it up to dat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,7 @@ from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
 from rookery.networks.network import Torso
 from rookery.networks.q_network import QNetwork, q_network
+from rookery.ranges import Count, Long, Natural, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 PRIORITY_FLOOR = 1e-6
@@ -41,28 +43,28 @@ PRIORITY_FLOOR = 1e-6
 class R2D2:
     """Recurrent Q-learning from prioritized sequences with stored memory and burn-in."""
 
-    rollout_length: int = 10
+    rollout_length: Count = 10
     """Steps between the starts of sequences; they overlap by the rest."""
-    burn_in: int = 10
+    burn_in: Natural = 10
     """Rows that only bring the memory up to date."""
-    sequence_length: int = 20
+    sequence_length: Count = 20
     """Rows after them that are learned from; with the burn-in, a multiple of the rollout length."""
-    discount: float = 0.99
-    n_step: int = 5
+    discount: Share = 0.99
+    n_step: Annotated[int, Range(1, 255)] = 5
     dueling: bool = True
-    batch_size: int = 32
+    batch_size: Count = 32
     """Sequences per update."""
-    target_period: int = 200
+    target_period: Long = 200
     """Updates between copies to the target network; fewer in a run that would make less than 50 of them."""
-    learning_rate: float = 5e-4
-    adam_epsilon: float = 1e-5
+    learning_rate: Rate = 5e-4
+    adam_epsilon: Positive = 1e-5
     """Of the gradient of a loss that is summed over the rows of a sequence, as published (1e-3 on Atari)."""
-    max_gradient_norm: float = 40.0
+    max_gradient_norm: Positive = 40.0
     """Of that gradient, too."""
-    epsilon: float = 0.4
+    epsilon: Share = 0.4
     """Of the first environment; the others have powers of it, as in Ape-X."""
-    eta: float = 0.9
-    demo_ratio: float = 0.0
+    eta: Share = 0.9
+    demo_ratio: Annotated[float, Range(0, below=1)] = 0.0
     """Share of the sequences that are demonstrations (R2D3)."""
     demonstrations: str | None = None
     """Where they are; `rookery record` makes them."""
@@ -85,8 +87,6 @@ class R2D2:
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         if self.network.core == "none":
             raise ValueError("R2D2 is a DQN with a memory: use --network.core lstm or gru, or the system apex-dqn")
-        if not 0.0 <= self.demo_ratio < 1.0:
-            raise ValueError(f"--demo-ratio {self.demo_ratio:g}: it is a share of the sequences, at least 0 and less than 1")
         network = q_network(spaces.with_previous(spec), self.network, dueling=self.dueling, torso=torso)
         optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
         prioritized = self.replay.selector == "prioritized"

@@ -23,6 +23,7 @@ from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
+from rookery.ranges import Count, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 
 
@@ -30,25 +31,25 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class VTrace:
     """IMPALA's loss: V-trace targets, policy gradient, value and entropy."""
 
-    rollout_length: int = 20
-    discount: float = 0.99
-    rho_bar: float = 1.0
-    c_bar: float = 1.0
-    trace_lambda: float = 1.0
-    learning_rate: float = 6e-4
+    rollout_length: Count = 20
+    discount: Share = 0.99
+    rho_bar: Positive = 1.0
+    c_bar: Positive = 1.0
+    trace_lambda: Share = 1.0
+    learning_rate: Rate = 6e-4
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: float = 0.01
-    value_cost: float = 0.5
+    entropy_cost: NotNegative = 0.01
+    value_cost: NotNegative = 0.5
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None
     """By running moments; None: numbers without bounds within ±100."""
     normalise_rewards: bool | None = None
     """By the deviation of returns; None: unless clipped."""
-    max_gradient_norm: float = 40.0
+    max_gradient_norm: Positive = 40.0
     """Of the loss summed over the T·B rows of a batch."""
-    rmsprop_epsilon: float = 0.01
+    rmsprop_epsilon: Positive = 0.01
     """Below the root, of the squared gradient of that sum: 2.4e-8 of a mean over the paper's 640 rows."""
     previous: bool = False
     """Show the network its previous action and reward (IMPALA's LSTM agents)."""

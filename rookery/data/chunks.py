@@ -55,6 +55,7 @@ class Store:
         self._lane, self._serial = whole(NOTHING), whole(0)  # whose it is, and its number in the chain; NOTHING: free
         self._origin = np.zeros((num_chunks, 2), np.int64)  # stream, and the step of its first row
         self._free = list(range(num_chunks - 1, -1, -1))  # the lowest is taken first
+        self._peak = 0  # chunks that were ever used: the first ones
         # lanes: one for each environment, whatever its incarnation
         self._lanes: dict[int, int] = {}
         lanes = lambda value: np.full(max(1, num_lanes), value, np.int64)
@@ -141,6 +142,7 @@ class Store:
 
     def _open_chunk(self, lane: int, step: int) -> None:
         chunk, last = self._free.pop(), int(self._chunk[lane])
+        self._peak = max(self._peak, self.used_chunks)
         self._head[lane] += 1
         self._lane[chunk], self._serial[chunk] = lane, self._head[lane]
         self._previous[chunk], self._next[chunk] = last, NOTHING
@@ -234,10 +236,8 @@ class Store:
 
     # ------------------------------------------------------------------------------------------- keeping
 
-    _ARRAYS = (
-        "_next", "_previous", "_items", "_lane", "_serial", "_origin",
-        "_stream", "_step", "_chunk", "_offset", "_length", "_head",
-    )  # fmt: skip
+    _OF_CHUNKS = ("_next", "_previous", "_items", "_lane", "_serial", "_origin")
+    _OF_LANES = ("_stream", "_step", "_chunk", "_offset", "_length", "_head")
 
     def snapshot(self, *, files: bool = False) -> PyTree:
         """The chunks in use, copied, and all that is known of them. files: those that are sealed are not copied but given
@@ -252,17 +252,21 @@ class Store:
             "used": np.flatnonzero(used),
             "sealed": {"chunks": sealed, "files": [self._sealed(int(chunk)) for chunk in sealed]},
             "names": [self._name(int(chunk)) for chunk in sealed],
-            "free": np.array(self._free, np.int64),
+            "num_chunks": self.num_chunks,
+            "free": np.array(self._free[self.num_chunks - self._peak :], np.int64),  # of those that were ever used
             "lanes": np.array([*self._lanes], np.int64),
             "broken": self.broken,
-            "arrays": {name: getattr(self, name).copy() for name in self._ARRAYS},
+            "arrays": {name: getattr(self, name)[: self._peak].copy() for name in self._OF_CHUNKS}
+            | {name: getattr(self, name).copy() for name in self._OF_LANES},
         }
 
     def restore(self, snapshot: PyTree) -> None:
         used = np.asarray(snapshot["used"])
-        if len(snapshot["arrays"]["_next"]) != self.num_chunks:
+        arrays = snapshot["arrays"]
+        peak = len(arrays["_next"])
+        if (saved := int(snapshot.get("num_chunks", peak))) != self.num_chunks:  # older checkpoints have every chunk
             raise ValueError(
-                f"the checkpoint's table has {len(snapshot['arrays']['_next'])} chunks of memory, this one {self.num_chunks}: "
+                f"the checkpoint's table has {saved} chunks of memory, this one {self.num_chunks}: "
                 "use the capacity, number of environments and rollout length that it was made with"
             )
 
@@ -273,10 +277,13 @@ class Store:
         sealed = snapshot.get("sealed", {"chunks": (), "files": ()})
         for chunk, data in zip(sealed["chunks"], sealed["files"]):
             self._unseal(int(chunk), np.asarray(data))
-        for name in self._ARRAYS:
-            setattr(self, name, np.array(snapshot["arrays"][name]))
+        for name in self._OF_CHUNKS:
+            getattr(self, name)[:peak] = arrays[name]
+        for name in self._OF_LANES:
+            setattr(self, name, np.array(arrays[name]))
+        self._peak = peak
         self._names = {self._identity(int(c)): name for c, name in zip(sealed["chunks"], snapshot.get("names", ()))}
-        self._free = [int(chunk) for chunk in snapshot["free"]]
+        self._free = [*range(self.num_chunks - 1, peak - 1, -1), *(int(chunk) for chunk in snapshot["free"])]
         self._lanes = {int(slot): lane for lane, slot in enumerate(snapshot["lanes"])}
         self.broken = int(snapshot["broken"])
 

@@ -1,37 +1,39 @@
-"""What a user may choose about replay, and what an algorithm asks of its table. Nothing is imported: `--help` prints it."""
+"""What a user may choose about replay, and what an algorithm asks of its table. Imports nothing heavy: `--help` prints it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from rookery.ranges import Long, Natural, Positive, Range, Share, Workers
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig:
     """A table of experience that is learned from again; part of every replay algorithm's config."""
 
-    capacity: int = 100_000
+    capacity: Long = 100_000
     """Steps that are kept."""
-    min_size: int = 1_000
+    min_size: Long = 1_000
     """Learning starts at so many."""
-    samples_per_insert: float = 8.0
+    samples_per_insert: Annotated[float, Range(1e-3, 1e5)] = 8.0
     """How often a step is learned from, on average: collectors and learner wait for each other to keep to it."""
-    error_buffer: float | None = None
+    error_buffer: Positive | None = None
     """How far samples may run ahead of or behind that; by default a tenth of the warm-up, or what bulks need."""
     selector: Literal["uniform", "prioritized"] = "uniform"
-    exponent: float = 0.6
+    exponent: Annotated[float, Range(0, 10)] = 0.6
     """Of priorities; 0 is uniform."""
-    beta: float = 0.4
+    beta: Share = 0.4
     """Of importance weights; 1 corrects for the priorities entirely."""
     remover: Literal["fifo", "lifo", "min_heap", "prioritized"] = "fifo"
     """What goes when the table is full; prioritized: the less a priority the likelier (exponent -0.4)."""
-    max_times_sampled: int = 0
+    max_times_sampled: Natural = 0
     """An item that was sampled so often goes; 0: never for that reason."""
-    stack: int = 0
+    stack: Annotated[int, Range(0, 255)] = 0
     """Images whose first axis holds so many successive frames are kept frame by frame; 0: as they come."""
-    shards: int = 1
+    shards: Workers = 1
     """Actors that the table is cut into (--runtime ray; on local it is in the driver)."""
-    save_megabytes: int = 1024
+    save_megabytes: Natural = 1024
     """A larger table is not copied into checkpoints."""
     save_files: bool = True
     """A larger one is kept in files that checkpoints share; else it is filled anew by a resumed run."""

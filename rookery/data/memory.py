@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 SHARE = 0.8  # of what is available that a table may take: the learner and the environments need some, too
 
 
@@ -32,20 +33,34 @@ def _host(root: Path) -> int | None:
 
 
 def _groups(root: Path) -> list[int | None]:
-    """Limit minus use, for version 2 and version 1 of control groups, as seen from the top of this namespace."""
-    group = root / "sys/fs/cgroup"
-    places = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
-    own = [group]
+    """Limit minus use of the control groups that this process is in, and of those above them, in either version."""
+    top = root / "sys/fs/cgroup"
+    places = {(top, "memory.max", "memory.current"), (top / "memory", *VERSION_1)}  # as a container sees its own
     try:
-        path = next(line for line in (root / "proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
-        own.append(group / path[3:].lstrip("/"))
-    except (OSError, StopIteration):
-        pass
-    return [_left(at / limit, at / used) for at in own for limit, used in places]
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        above, names = (top / "memory", VERSION_1) if controllers else (top, ("memory.max", "memory.current"))
+        for part in Path(path.lstrip("/")).parts:
+            above /= part
+            places.add((above, *names))
+    return [_left(at, limit, used) for at, limit, used in places]
 
 
-def _left(limit: Path, used: Path) -> int | None:
+def _left(group: Path, limit: str, used: str) -> int | None:
+    """Cached files count as used but give way, so they are left too."""
     try:
-        return max(0, int(limit.read_text()) - int(used.read_text()))
+        return max(0, int((group / limit).read_text()) - int((group / used).read_text()) + _cached(group))
     except (OSError, ValueError):  # "max": no limit
         return None
+
+
+def _cached(group: Path) -> int:
+    try:
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))

@@ -63,15 +63,40 @@ def items_per_rollout(specs: Rollout, table: TableSpec) -> int:
 def limiter_for(specs: Rollout, table: TableSpec, *, collectors: int) -> Limiter:
     """The ratio of the config, with an error buffer that holds what all collectors insert at once."""
     config = table.config
-    return limiter.sample_to_insert_ratio(
-        config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
-        insert_size=items_per_rollout(specs, table) * collectors, batch_size=table.batch_size,
-    )  # fmt: skip
+    try:
+        return limiter.sample_to_insert_ratio(
+            config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
+            insert_size=items_per_rollout(specs, table) * collectors, batch_size=table.batch_size,
+        )  # fmt: skip
+    except ValueError as error:
+        raise ValueError(f"--replay.error-buffer: {error}") from error
+
+
+def max_items(specs: Rollout, table: TableSpec, *, num_envs: int) -> int:
+    """How many transitions or sequences a table holds; refuses one that could never take a rollout, or end its warm-up."""
+    (T, width), config = specs.reward.shape, table.config
+    if T * width > config.capacity:
+        raise ValueError(f"--replay.capacity {config.capacity}: one rollout has {T * width:,} steps; it must be at least that")
+    held = max(num_envs, config.capacity // T) if table.sequence_length else config.capacity
+    _check_held(config.min_size, held, f"--replay.min-size {config.min_size}", table)
+    return held
+
+
+def _check_held(number: int, held: int, flag: str, table: TableSpec) -> None:
+    if number > held:
+        what = "sequences" if table.sequence_length else "steps"
+        raise ValueError(
+            f"{flag}: a table of {held:,} {what} never holds {number:,}; lower it, or raise --replay.capacity "
+            f"{table.config.capacity}"
+        )
 
 
 def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
-    """The bytes of the table; refuses one that does not fit into this machine, before anything is started."""
+    """The bytes of the table; refuses one that does not fit into this machine, or cannot work, before anything is started."""
     layout = _Layout(specs, needs.table, num_envs)
+    held = max_items(specs, needs.table, num_envs=num_envs)
+    _check_held(needs.table.batch_size, held, "--batch-size (times --gradient-steps)", needs.table)
+    limiter_for(specs, needs.table, collectors=num_envs // specs.reward.shape[1])
     nbytes = layout.num_chunks * layout.chunk_rows * row_bytes(layout.columns)
     what = f"a replay of {needs.table.config.capacity:,} steps"
     memory.check_fits(nbytes, what=what, remedy="lower --replay.capacity, or store frames singly with --replay.stack")
@@ -97,7 +122,10 @@ class _Layout:
         }
         if table.sequence_length:
             if table.sequence_length % T:
-                raise ValueError(f"a sequence of {table.sequence_length} rows is no multiple of the rollout length {T}")
+                raise ValueError(
+                    f"a sequence of {table.sequence_length} rows (--burn-in and --sequence-length) is no multiple of "
+                    f"--rollout-length {T}"
+                )
             self.ahead = table.sequence_length
         else:
             self.columns |= {"n_reward": small(np.float32), "n_discount": small(np.float32), "span": small(np.uint8)}
@@ -143,12 +171,7 @@ class Replay:
             layout.columns, num_chunks=layout.num_chunks, chunk_rows=layout.chunk_rows, ahead=layout.ahead,
             behind=layout.behind, num_lanes=num_envs + (shown is not None),
         )  # fmt: skip
-        max_size = config.capacity if not self._sequences else max(num_envs, config.capacity // T)
-        if config.min_size > max_size or T * width > config.capacity:
-            raise ValueError(
-                f"a replay of {max_size:,} items cannot hold min_size {config.min_size:,} or rollouts of {T * width:,} steps: "
-                "raise --replay.capacity or lower --replay.min-size"
-            )
+        max_size = max_items(specs, table, num_envs=num_envs)
         limit = limit or limiter_for(specs, table, collectors=collectors)
         self.table = Table(
             self.store, max_size=max_size, limiter=limit, selector=config.selector, remover=config.remover,

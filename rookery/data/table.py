@@ -69,6 +69,7 @@ class Table:
         self._live = np.zeros(max_size, bool)
         self._free = np.arange(max_size - 1, -1, -1, dtype=np.int64)
         self._num_free = max_size
+        self._peak = 0  # slots that were ever used: the first ones, for the lowest is taken first
         self.max_priority = 1.0  # of all that were ever given: what an item without a priority enters with
         self.ignored_updates = 0
         self._reuse, self._age, self._drawn = 0, 0, 0  # sums over some of the items drawn since the last metrics
@@ -100,6 +101,7 @@ class Table:
         if count > self._num_free:
             self.evict(count - self._num_free)
         self._num_free -= count
+        self._peak = max(self._peak, len(self))
         slots = self._free[self._num_free : self._num_free + count][::-1].copy()
         self._row[slots], self._priority[slots], self._times[slots] = rows, given, 0
         self._live[slots], self._born[slots] = True, self.limiter.inserts
@@ -220,10 +222,12 @@ class Table:
         return values
 
     def snapshot(self) -> PyTree:
+        """Of the slots, those that were ever used: what is saved grows with what is stored, not with the capacity."""
         state = self._random.bit_generator.state
         return {
-            "items": {name: getattr(self, name).copy() for name in _COLUMNS},
-            "free": self._free[: self._num_free].copy(),
+            "max_size": self.max_size,
+            "items": {name: getattr(self, name)[: self._peak].copy() for name in _COLUMNS},
+            "free": self._free[self.max_size - self._peak : self._num_free].copy(),
             "limiter": self.limiter.snapshot(),
             "selector": self._selector.snapshot(),
             "remover": self._remover.snapshot(),
@@ -239,13 +243,13 @@ class Table:
 
     def restore(self, snapshot: PyTree) -> None:
         """Into a new table of the same size; the store is restored by whoever owns it."""
-        if len(snapshot["items"]["_row"]) != self.max_size:
-            saved = len(snapshot["items"]["_row"])
-            raise ValueError(f"table {self.name!r} was saved with max_size {saved:,}, not {self.max_size:,}: use that size")
+        peak = len(snapshot["items"]["_row"])
+        if (size := int(snapshot.get("max_size", peak))) != self.max_size:  # older checkpoints have every slot
+            raise ValueError(f"table {self.name!r} was saved with max_size {size:,}, not {self.max_size:,}: use that size")
         for name in _COLUMNS:
-            getattr(self, name)[:] = snapshot["items"][name]
-        self._num_free = len(snapshot["free"])
-        self._free[: self._num_free] = snapshot["free"]
+            getattr(self, name)[:peak] = snapshot["items"][name]
+        self._peak, self._num_free = peak, self.max_size - peak + len(snapshot["free"])
+        self._free[self.max_size - peak : self._num_free] = snapshot["free"]
         self.limiter.restore(snapshot["limiter"])
         live = np.flatnonzero(self._live)
         self._selector.restore(snapshot["selector"], live, self._priority[live])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,7 @@ from rookery.envs.jax_sources import Peeked, build, is_jax_id, kind_of
 from rookery.envs.mending import Mended, Mender
 from rookery.envs.one_by_one import Processes, Source, Where
 from rookery.envs.options import take_pool_options
-from rookery.envs.pool import EnvironmentFailed
+from rookery.envs.pool import EnvironmentFailed, OnNan
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
 from rookery.envs.toy_pool import ToyPool
 from rookery.envs.toys import TOYS
@@ -56,6 +57,8 @@ def make(
     processes: Processes = 0,
     cores: int | None = None,
     step_seconds: float = 60.0,
+    on_nan: OnNan = "stop",
+    max_mb: float | None = None,
     **options: Any,
 ) -> EnvPool:
     """A pool of `num_envs` environments in `groups` contiguous groups.
@@ -64,13 +67,16 @@ def make(
     change what any pool answers, and the rest go to the toy, to `atari.AtariOptions`, to the callable,
     or to gymnasium.make. For environments that Python steps one by one: `processes` says in how many worker processes
     (0: in this one; "auto": measured, see `choice`), with `cores` for them (by default, those this process may use),
-    and one that takes longer than `step_seconds` to answer is taken to hang.
+    one that takes longer than `step_seconds` to answer is taken to hang, and a worker that grows beyond `max_mb` is replaced.
+    `on_nan`: whether a number that is not finite fails ("stop"), cuts its episode ("drop-episode") or is replaced ("clip").
     """
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
     adaptation, rest = take_pool_options(id, options)
-    where = Where(processes, cores=cores, step_seconds=step_seconds)
+    where = Where(processes, cores=cores, step_seconds=step_seconds, on_nan=on_nan, max_mb=max_mb)
     pool = _make(id, num_envs, rest, where, seed=seed, groups=groups)
+    if isinstance(getattr(pool, "on_nan", None), str):  # of those that judge whole steps
+        pool.on_nan = on_nan  # type: ignore[attr-defined]
     return pool if adaptation is None else AdaptedPool(pool, adaptation)
 
 
@@ -144,7 +150,7 @@ def _from_callable(factory: Any, num_envs: int, options: dict[str, Any], where: 
     peeked = Peeked(factory, options)
     if kind_of(peeked.first):
         return _jax_pool(peeked.first, {}, num_envs, **common)
-    return source.pool(num_envs, Where(0), make_env=peeked, **common)
+    return source.pool(num_envs, replace(where, processes=0), make_env=peeked, **common)
 
 
 def _jax_pool(env: Any, options: dict[str, Any], num_envs: int, *, seed: int, groups: int) -> EnvPool:

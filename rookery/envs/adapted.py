@@ -152,6 +152,10 @@ class AdaptedPool:
         self._frames[group] = self._adapter.push(self._frames[group], step.observation, step.first)
         return self._seen(step, self._frames[group])
 
+    @property
+    def clipped(self) -> int:
+        return getattr(self.pool, "clipped", 0)
+
     def rebuild(self, env_id: int) -> None:
         self.pool.rebuild(env_id)
 

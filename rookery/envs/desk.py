@@ -17,6 +17,7 @@ from rookery.envs.shared import Board
 from rookery.trees import tree_map
 
 STEP, RESET, REBUILD = 0, 1, 2  # Board.order
+FAILED, NOT_FINITE = 1, 2  # Board.failed
 
 
 def said(error: BaseException) -> str:
@@ -25,9 +26,11 @@ def said(error: BaseException) -> str:
 
 class Desk:
     def __init__(
-        self, host: Host, board: Board, index: int, tell_failure: Callable[[int, str], None], tell_note: Callable[[str], None]
-    ) -> None:
+        self, host: Host, board: Board, index: int, *, tell_failure: Callable[[int, str], None],
+        tell_note: Callable[[str], None], tell_clipped: Callable[[int], None],
+    ) -> None:  # fmt: skip
         """index: the row of the board that says what this desk is doing."""
+        self._tell_clipped, self._clipped = tell_clipped, 0
         self.host, self.board, self.ids = host, board, np.array(host.ids)
         self._tell_failure, self._tell_note = tell_failure, tell_note
         self._answer = Answer(
@@ -70,27 +73,31 @@ class Desk:
     def _answer_to(self, ids: list[int], where: Any, ticket: int) -> None:
         board = self.board
         asked = ids
-        failures: list[tuple[int, str]] = []
+        failures: list[tuple[int, str, int]] = []
         if board.order[where].any():
             asked, failures = self._prepare(ids)
         if asked:
             mine = where if asked is ids else np.array(asked)
             actions = each(tree_map(lambda leaf: leaf[mine].copy(), board.action), range(len(asked)))
-            failures += [(f.env_id, f.report()) for f in self.host.advance(asked, actions, self._answer)]
+            code = lambda kind: NOT_FINITE if kind == "not finite" else FAILED
+            failures += [(f.env_id, f.report(), code(f.kind)) for f in self.host.advance(asked, actions, self._answer)]
         if failures or self._failed:
             self._failed = bool(failures)
             board.failed[where] = 0
-            for env, report in failures:
-                board.failed[env] = 1
+            for env, report, what in failures:
+                board.failed[env] = what
                 self._tell_failure(env, report)
         while self.host.notes:
             self._tell_note(self.host.notes.pop(0))
+        if self.host.clipped != self._clipped:
+            self._tell_clipped(self.host.clipped - self._clipped)
+            self._clipped = self.host.clipped
         board.done[where] = ticket  # last: from here on the answer counts
 
-    def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str]]]:
+    def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str, int]]]:
         """Reseeds and rebuilds what was ordered; those that could not be made are failures."""
         made: list[int] = []
-        failures: list[tuple[int, str]] = []
+        failures: list[tuple[int, str, int]] = []
         host = self.host
         for env in ids:
             order, what = self.board.order[env], (env, int(self.board.incarnation[env]), int(self.board.seed[env]))
@@ -102,7 +109,8 @@ class Desk:
                     host.rebuild(*what)
                 made.append(env)
             except (Exception, SystemExit) as error:
-                failures.append((env, f"{host.place(env)}: it cannot be made: {said(error)}\n{traceback.format_exc()}"))
+                report = f"{host.place(env)}: it cannot be made: {said(error)}\n{traceback.format_exc()}"
+                failures.append((env, report, FAILED))
         return made, failures
 
 

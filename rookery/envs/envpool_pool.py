@@ -30,13 +30,17 @@ from rookery.envs.cores import usable_cores
 from rookery.envs.pool import (
     EnvironmentFailed,
     LetterBox,
+    OnNan,
     Tally,
     check_options,
+    clip_step,
+    clipped,
     derive_seed,
     env_ids,
     find_not_finite,
     group_of,
     join,
+    not_finite_kind,
     split,
 )
 from rookery.envs.registry import UnknownEnvironment
@@ -57,6 +61,8 @@ class EnvpoolPool:
     """Options go to `envpool.make`; `num_threads` is per group, by default one per core and at most one per environment."""
 
     stack_axis: int | None = None
+    on_nan: OnNan = "stop"
+    clipped = 0  # answers whose numbers were made finite
 
     def __init__(self, id: str, num_envs: int, *, seed: int = 0, groups: int = 1, **options: Any) -> None:
         if find_spec("envpool") is None:
@@ -118,7 +124,8 @@ class EnvpoolPool:
             answer = self._restart(group, answer)
         self._received[group] = answer
         step, played, over = answer
-        self._check_finite(step)
+        step = self._check_finite(step)
+        played = clipped(played) if self.on_nan == "clip" else played
         self._lives[part] += step.first & ~self._over[group]
         for env in step.env_ids[over].tolist():
             self._life_rows[env].append(int(self._lives[env]))
@@ -191,10 +198,16 @@ class EnvpoolPool:
         self._fresh[part] = False
         return _Answer(step, played, over)
 
-    def _check_finite(self, step: TimeStep) -> None:
+    def _check_finite(self, step: TimeStep) -> TimeStep:
         if (found := find_not_finite(step, self._leaves)) is not None:
+            if self.on_nan == "clip":
+                step, rows = clip_step(step, self.spec.observation)
+                self.clipped += rows
+                return step
             env = int(step.env_ids[found[1]])
-            raise EnvironmentFailed(f"{self.id!r}, environment {env}: {found[0]} is not finite", env)
+            message = f"{self.id!r}, environment {env}: {found[0]} is not finite"
+            raise EnvironmentFailed(message, env, kind=not_finite_kind(self.on_nan))
+        return step
 
     def _drain(self) -> None:
         """Receive what is under way, so that nothing steps while the pools are reset or freed."""

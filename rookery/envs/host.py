@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces as gs
 
 from rookery import spaces
-from rookery.envs.pool import not_finite
+from rookery.envs.pool import Kind, clipped, not_finite
 from rookery.types import PyTree
 
 MakeEnv = Callable[[], gymnasium.Env]
@@ -31,6 +31,7 @@ class Failure(NamedTuple):
     env_id: int
     message: str
     error: BaseException | None = None
+    kind: Kind = "failed"
 
     def report(self) -> str:
         """The message, and the traceback of what the environment raised."""
@@ -46,8 +47,10 @@ class Broken(Exception):
 class Host:
     """The environments `ids` of a pool of `num_envs`, by their number in the pool."""
 
-    def __init__(self, make_env: MakeEnv, ids: Iterable[int], num_envs: int, *, name: str) -> None:
-        self.name, self.ids, self._make = name, list(ids), make_env
+    def __init__(self, make_env: MakeEnv, ids: Iterable[int], num_envs: int, *, name: str, clip: bool = False) -> None:
+        """clip: numbers that are not finite are replaced, and counted, instead of being failures."""
+        self.name, self.ids, self._make, self._clip = name, list(ids), make_env, clip
+        self.clipped = 0  # answers
         self.envs: list[Any] = [None] * num_envs
         self.incarnation = [0] * num_envs
         self.steps: Any = [0] * num_envs  # within the episode
@@ -58,6 +61,7 @@ class Host:
         self._noted: set[str] = set()
         self._bound_checks = BOUND_CHECKS
         self.now: Any = [-1]  # in its first place, which one is being stepped: whoever watches knows which one hangs
+        self.busy, self.calls = False, 0  # in a call of `advance`, and the how-manieth: see stalls
         for env in self.ids:
             self.envs[env] = make_env()
         first = self.envs[self.ids[0]]
@@ -82,6 +86,19 @@ class Host:
 
     def advance(self, ids: Sequence[int], actions: Iterable[Any], answer: Answer) -> list[Failure]:
         """One step of each, or the reset that is due; `actions`: one per id, ignored where a reset is due."""
+        self.calls, self.busy = self.calls + 1, True
+        try:
+            return self._advance(ids, actions, answer)
+        finally:
+            self.busy = False
+
+    def doing(self, env: int) -> str:
+        """What an environment is being asked to do."""
+        return "reset()" if self._ended[env] else "step()"
+
+    # ------------------------------------------------------------------------------------------ one environment
+
+    def _advance(self, ids: Sequence[int], actions: Iterable[Any], answer: Answer) -> list[Failure]:
         failures, start, ended, now = [], answer.start, self._ended, self.now
         rows = slice(ids[0] - start, ids[-1] + 1 - start)
         if len(ids) != rows.stop - rows.start:
@@ -111,8 +128,6 @@ class Host:
         self._judge(ids, rows, actions, answer, failures)
         return failures
 
-    # ------------------------------------------------------------------------------------------ one environment
-
     def _start(self, env: int, answer: Answer) -> None:
         try:
             answered = self.envs[env].reset(seed=self._reseed[env])
@@ -136,8 +151,9 @@ class Host:
             raise Broken(f"step({action}) returned {_short(answered)}, but {expected}") from None
         row = env - answer.start
         self._write(row, observation, answer)
+        number: Any = None if isinstance(reward, (str, bytes, bytearray)) else reward  # float() takes "7"
         try:
-            answer.reward[row] = float(reward)
+            answer.reward[row] = float(number)
         except (TypeError, ValueError):
             raise Broken(f"reward {_short(reward)} after action {action}: a number is expected") from None
         if terminated is False and truncated is False:
@@ -183,11 +199,15 @@ class Host:
         for name, buffer in answer.floats:
             for index in not_finite(buffer[rows]):
                 env = ids[index]
+                if self._clip:
+                    self._make_finite(env, name, answer)
+                    continue
                 if env not in broken:
                     broken.add(env)
                     action = next(action for i, action in zip(ids, actions) if i == env)
                     where = _not_finite_at(buffer[env - answer.start])
-                    failures.append(Failure(env, f"{self.place(env)}: {name} is not finite{where} after action {action}"))
+                    message = f"{self.place(env)}: {name} is not finite{where} after action {action}"
+                    failures.append(Failure(env, message, kind="not finite"))
         if self._bound_checks and not broken:
             self._bound_checks -= 1
             for leaf in answer.bounded:
@@ -197,6 +217,16 @@ class Host:
                         f"{self.name!r}: {leaf.name} has values from {block.min():.6g} to {block.max():.6g}, outside of its "
                         f"space {_short(leaf.space)}; they are used as they are"
                     )
+
+    def _make_finite(self, env: int, name: str, answer: Answer) -> None:
+        row = env - answer.start
+        self.clipped += 1
+        self._note(f"{self.name!r}: {name} is not finite; it is made so (--on-nan clip)")
+        leaf = next((leaf for leaf in answer.leaves if leaf.name == name), None)
+        if leaf is None:
+            answer.reward[row] = clipped(answer.reward[row])
+        else:
+            leaf.buffer[row] = clipped(leaf.buffer[row], leaf.space.low, leaf.space.high)
 
     def _check_spaces(self, env: int) -> None:
         """Compared when they are new objects: after a reset they are mostly the same, and comparing is dear."""

@@ -19,11 +19,14 @@ from rookery.envs.jax_slots import Answer, Slots, compiled, from_host, slot_seed
 from rookery.envs.pool import (
     EnvironmentFailed,
     LetterBox,
+    OnNan,
     Tally,
+    clip_step,
     env_ids,
     find_not_finite,
     group_of,
     join,
+    not_finite_kind,
     split,
 )
 from rookery.types import Array, Episode, PyTree, TimeStep
@@ -33,6 +36,8 @@ class JaxPool:
     """Many copies of one environment, which must have been built once and for all (`jax_sources.build`)."""
 
     stack_axis: int | None = None
+    on_nan: OnNan = "stop"
+    clipped = 0  # answers whose numbers were made finite
 
     def __init__(self, env: JaxEnv, num_envs: int, *, seed: int = 0, groups: int = 1) -> None:
         self.spec, self.id, self.num_envs, self.groups = env.spec, env.spec.id, num_envs, split(num_envs, groups)
@@ -71,7 +76,7 @@ class JaxPool:
             self._fresh[part] = False
         slots, answer = self._coming[group]
         step = self._on_host(group, answer)
-        self._check_finite(step, action, slots)
+        step = self._check_finite(step, action, slots)
         self._slots[group], self._last[group] = slots, step
         self._tally.add(group, step.reward, step.terminated | step.truncated)
         self._box.clear(group)
@@ -132,11 +137,16 @@ class JaxPool:
             raise ValueError(f"the snapshot is not one of {self.id!r} with these options: its state has other shapes")
         return jax.tree.unflatten(structure, [from_host(value[part], leaf) for value, leaf in zip(saved, leaves)])
 
-    def _check_finite(self, step: TimeStep, action: PyTree, slots: Slots) -> None:
+    def _check_finite(self, step: TimeStep, action: PyTree, slots: Slots) -> TimeStep:
         if (found := find_not_finite(step, self._leaves)) is not None:
+            if self.on_nan == "clip":
+                step, rows = clip_step(step, self.spec.observation)
+                self.clipped += rows
+                return step
             name, row = found
             env = int(step.env_ids[row])
             place = f"{self.id!r}, environment {env} (incarnation {self._incarnation[env]})"
             tried = jax.tree.map(lambda x: np.asarray(x[row]).tolist(), action)
             message = f"{place}, after {int(slots.count[row])} steps: {name} is not finite after action {tried}"
-            raise EnvironmentFailed(message, env)
+            raise EnvironmentFailed(message, env, kind=not_finite_kind(self.on_nan))
+        return step

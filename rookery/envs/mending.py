@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
-from rookery.envs.pool import EnvironmentFailed
+from rookery.envs.budget import GOOD_STEPS, Budget
+from rookery.envs.pool import EnvironmentFailed, Kind
 from rookery.types import EnvPool, TimeStep
-
-WINDOW = 60.0  # seconds
 
 
 class Mended(NamedTuple):
@@ -18,15 +14,21 @@ class Mended(NamedTuple):
 
     env_ids: tuple[int, ...]  # those that were rebuilt
     message: str
+    kind: Kind = "failed"
+    times: int = 1  # how often, of clipped answers
 
 
 class Mender:
-    """Resets and receives from a pool; what fails is rebuilt, at most `restarts` times within a minute."""
+    """Resets and receives from a pool; what fails is rebuilt, `restarts` times without progress in between.
 
-    def __init__(self, pool: EnvPool, *, restarts: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._pool, self._restarts, self._clock = pool, restarts, clock
-        self._times: deque[float] = deque()
+    Whoever is rebuilt is charged, so all that lived in a process that died; progress is counted of each by itself.
+    """
+
+    def __init__(self, pool: EnvPool, *, restarts: int) -> None:
+        self._pool, self._restarts = pool, restarts
+        self._debts: dict[int, Budget] = {}  # of the environments that failed and have not made up for it
         self._mended: list[Mended] = []
+        self._clipped = 0  # answers, as the pool has counted them
 
     def reset(self, seed: int) -> TimeStep:
         while True:
@@ -43,31 +45,50 @@ class Mender:
     def try_recv(self, group: int = 0) -> TimeStep | None:
         """None: it failed and is being rebuilt. Who does not want to wait for that receives again later."""
         try:
-            return self._pool.recv(group)
+            step = self._pool.recv(group)
         except EnvironmentFailed as error:
             self._mend(error)
             return None
+        if self._debts:
+            self._credit(step)
+        return step
 
     def take(self) -> list[Mended]:
         """What was mended since the last call."""
         mended, self._mended = self._mended, []
+        if (clipped := getattr(self._pool, "clipped", 0)) != self._clipped:
+            mended.append(Mended((), "", "clipped", clipped - self._clipped))
+            self._clipped = clipped
         return mended
+
+    def _credit(self, step: TimeStep) -> None:
+        """Steps that were answered pay for the failures before them."""
+        begin, ended = int(step.env_ids[0]), step.terminated | step.truncated
+        for env in [env for env in self._debts if begin <= env < begin + len(ended)]:
+            debt, row = self._debts[env], env - begin
+            if not step.first[row]:
+                debt.earn(debt.restarts if ended[row] else 1 / GOOD_STEPS)
+            if debt.spent == 0.0:
+                del self._debts[env]
 
     def _mend(self, error: EnvironmentFailed) -> None:
         while True:
             self._spend(error)
-            self._mended.append(Mended(error.lost, str(error)))
+            self._mended.append(Mended(error.lost, str(error), error.kind))
             try:
                 return self._pool.rebuild(error.env_id)
             except EnvironmentFailed as again:
                 error = again
 
     def _spend(self, error: EnvironmentFailed) -> None:
-        now = self._clock()
-        while self._times and now - self._times[0] > WINDOW:
-            self._times.popleft()
-        if len(self._times) >= self._restarts:
-            budget = f"it may be rebuilt {self._restarts} times within {WINDOW:g} s (--env-restarts), and was"
+        if error.kind == "recycled":
+            return
+        if error.kind == "not finite":
+            policies = "--on-nan drop-episode cuts such episodes short, --on-nan clip makes their numbers finite"
+            raise EnvironmentFailed(f"{error}\n{policies}", error.env_id, error.lost, error.kind) from error
+        left = [self._debts.setdefault(env, Budget(self._restarts)).spend() for env in error.lost]
+        if not all(left):
+            budget = f"it was rebuilt {self._restarts} times (--env-restarts) without a whole episode, or {GOOD_STEPS} steps "
+            budget += "for each time, in between"
             given_up = "it was not to be rebuilt (--env-restarts 0)" if self._restarts == 0 else budget
             raise EnvironmentFailed(f"{error}\n{given_up}", error.env_id, error.lost) from error
-        self._times.append(now)

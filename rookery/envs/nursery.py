@@ -25,6 +25,8 @@ import threading
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from rookery import signals
+
 PR_SET_PDEATHSIG = 1
 MESSAGE = 4096  # bytes; they are small
 SINGLE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # many processes, one thread each
@@ -53,12 +55,13 @@ class Nursery:
         self._ended: dict[int, int] = {}  # pid -> wait status
         path = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
         program = f"from rookery.envs.nursery import main; main({theirs.fileno()}, {os.getpid()})"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **{name: os.environ.get(name, "1") for name in SINGLE}, "PYTHONPATH": path},
-        )
+        with signals.Shielded():
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **{name: os.environ.get(name, "1") for name in SINGLE}, "PYTHONPATH": path},
+            )
         theirs.close()
         self.pid = self._process.pid
 
@@ -138,8 +141,7 @@ def _close(nursery: Nursery, owner: int) -> None:
 
 def main(fd: int, owner: int) -> None:
     """Forks a worker per message until the owner is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the owner decides; it may have something to save first
+    signals.ignore()
     from rookery.envs import worker  # with numpy and gymnasium: what a fork then has for nothing
 
     try:

@@ -16,6 +16,7 @@ from rookery.envs import nursery
 from rookery.envs.choice import CannotMake, Choice, Measured, choose, measure
 from rookery.envs.cores import usable_cores
 from rookery.envs.host import MakeEnv
+from rookery.envs.pool import OnNan
 from rookery.envs.process_pool import CannotTravel, ProcessPool
 from rookery.envs.serial import SerialPool
 from rookery.types import EnvPool
@@ -32,6 +33,8 @@ class Where:
     apart: bool = False  # each group in processes of its own
     cores: int | None = None  # by default, those that this process may use
     step_seconds: float = 60.0
+    on_nan: OnNan = "stop"  # what is done about numbers that are not finite
+    max_mb: float | None = None  # of a worker process: a larger one is replaced at an episode's end
 
 
 class Source:
@@ -76,12 +79,17 @@ class Source:
             except CannotMake:
                 processes = 0  # made here, it raises what it raises
         if processes == 0:
-            return SerialPool(make_env or self.make_env, num_envs, id=self.name, seed=seed, groups=groups)
+            if where.max_mb is not None:
+                said = f"{self.name!r} is stepped in process, where --env-max-mb {where.max_mb:g} can replace nothing"
+                warnings.warn(f"{said}: --env-processes 1", stacklevel=4)
+            return SerialPool(
+                make_env or self.make_env, num_envs, id=self.name, seed=seed, groups=groups, on_nan=where.on_nan
+            )
         if not nursery.supported():
             raise ValueError(f"{processes} environment processes were asked for, but they need Linux: take 0")
         return ProcessPool(
             self.make_env, num_envs, id=self.name, processes=processes, here=here, apart=where.apart, seed=seed, groups=groups,
-            step_seconds=where.step_seconds,
+            step_seconds=where.step_seconds, on_nan=where.on_nan, max_mb=where.max_mb,
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import fields
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from rookery.trees import tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
 MAX_SEED = 2**31  # ALE takes a C int; the same range everywhere
+UNBOUNDED = 1e6  # what an infinity becomes where its space has no bound: squares of it are still finite
+
+OnNan = Literal["stop", "drop-episode", "clip"]
+Kind = Literal["failed", "not finite", "dropped", "recycled", "clipped"]
 
 
 class EnvironmentFailed(RuntimeError):
@@ -27,14 +31,16 @@ class EnvironmentFailed(RuntimeError):
     keep their step and the rebuilt one answers `first`. The broken episode is not counted.
     """
 
-    def __init__(self, message: str, env_id: int, lost: tuple[int, ...] = ()) -> None:
-        """lost: all the environments that are rebuilt with this one, because they lived in the same process."""
+    def __init__(self, message: str, env_id: int, lost: tuple[int, ...] = (), kind: Kind = "failed") -> None:
+        """lost: all the environments that are rebuilt with this one, because they lived in the same process.
+
+        kind: "not finite" is not to be mended, "dropped" is, and "recycled" was no fault of anybody's."""
         super().__init__(message)
-        self.env_id, self.lost = env_id, lost or (env_id,)
+        self.env_id, self.lost, self.kind = env_id, lost or (env_id,), kind
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that it can come from another process."""
-        return EnvironmentFailed, (str(self), self.env_id, self.lost)
+        return EnvironmentFailed, (str(self), self.env_id, self.lost, self.kind)
 
 
 def split(num_envs: int, groups: int) -> tuple[slice, ...]:
@@ -91,6 +97,38 @@ def find_not_finite(step: TimeStep, leaves: list[tuple[str, tuple[Any, ...]]]) -
         if len(bad):
             return name, int(bad[0])
     return None
+
+
+def not_finite_kind(on_nan: OnNan) -> Kind:
+    """Of the failure of an environment that answered a NaN or an infinity."""
+    return "dropped" if on_nan == "drop-episode" else "not finite"
+
+
+def clipped(array: Array, low: Any = -np.inf, high: Any = np.inf) -> Array:
+    """A copy of `array` in which NaN is 0 and an infinity is the bound on its side, or UNBOUNDED where there is none."""
+    low, high = (np.where(np.isfinite(bound), bound, side * UNBOUNDED) for bound, side in ((low, -1), (high, 1)))
+    finite = np.where(np.isnan(array), np.clip(0, low, high), np.where(array < 0, low, high))
+    return np.where(np.isfinite(array), array, finite).astype(array.dtype)
+
+
+def clip_step(step: TimeStep, observation: Any) -> tuple[TimeStep, int]:
+    """A step with finite numbers alone, copied where it has others, and in how many rows it had. observation: its space."""
+    bad = np.zeros(len(step.reward), bool)
+
+    def leaf(array: Array, low: Any = -np.inf, high: Any = np.inf) -> Array:
+        rows = not_finite(array)
+        bad[list(rows)] = True
+        return clipped(array, low, high) if len(rows) else array
+
+    def tree(space: Any, value: PyTree) -> PyTree:
+        if isinstance(value, dict):
+            return {key: tree(space[key], part) for key, part in value.items()}
+        if isinstance(value, tuple):
+            return tuple(tree(space[i], part) for i, part in enumerate(value))
+        return leaf(value, getattr(space, "low", -np.inf), getattr(space, "high", np.inf))
+
+    found = step._replace(observation=tree(observation, step.observation), reward=leaf(step.reward))
+    return found, int(bad.sum())
 
 
 def join(steps: list[TimeStep]) -> TimeStep:

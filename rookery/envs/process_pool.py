@@ -33,17 +33,19 @@ import cloudpickle
 import numpy as np
 
 from rookery import spaces
-from rookery.envs import nursery, shared
-from rookery.envs.desk import REBUILD, RESET, STEP, Desk
+from rookery.envs import nursery, shared, stalls
+from rookery.envs.desk import NOT_FINITE, REBUILD, RESET, STEP, Desk
 from rookery.envs.host import Broken, Host, MakeEnv, note_key, shorten
-from rookery.envs.pool import EnvironmentFailed, Tally, derive_seed, env_ids, group_of, split
+from rookery.envs.memory import resident_mb
+from rookery.envs.pool import EnvironmentFailed, OnNan, Tally, derive_seed, env_ids, group_of, not_finite_kind, split
 from rookery.envs.worker import LOOK_OUT_SECONDS, Mail
 from rookery.trees import tree_leaves, tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
-BACK_OFF = (0.1, 30.0)  # seconds before a lost worker is started again: the first time, and at most
+BACK_OFF = (0.1, 1.0)  # seconds before a lost worker is started again: the first time, and at most. `Mender` ends a loop
 GOOD_LIFE = 1.0  # seconds: who worked so long does not count as one that fails again and again
 CLOSE_SECONDS = 2.0
+WEIGH_SECONDS = 1.0  # between looks at the memory of workers
 
 STARTING, READY, DEAD, WAITING = "starting", "ready", "dead", "waiting to be started"
 
@@ -67,6 +69,7 @@ class _Worker:
     why: str = ""  # it is dead
     desk: Desk | None = None  # no process at all: the pool itself does this share
     losses: int = 0  # in a row, each after a short life
+    mb: float = 0.0  # of memory, when it was last weighed
 
     def shut(self) -> None:
         """Kills it if it lives, and lets go of everything that leads to it."""
@@ -107,19 +110,25 @@ class ProcessPool:
         groups: int = 1,
         step_seconds: float = 60.0,
         start_seconds: float = 120.0,
+        on_nan: OnNan = "stop",
+        max_mb: float | None = None,
     ) -> None:
         """here: this process steps a share of its own, while it would wait for the others.
 
         apart: each group lives in processes of its own, instead of a part of it in every process. For a caller that takes
         whichever group is ready (`ready_group`): a slow core then holds up its own group only.
 
-        step_seconds: an environment that takes longer to answer hangs; start_seconds: and to be made.
+        step_seconds: an environment that takes longer to answer hangs; start_seconds: and to be made. max_mb: a worker
+        that has grown beyond is replaced when an episode of its environments ends.
         """
         if processes < 1:
             raise ValueError(f"a pool needs at least 1 process, got {processes}")
         self.id, self.num_envs, self.groups, self._seed = id, num_envs, split(num_envs, groups), seed
         self._make = pack(make_env, id)
         self._step_seconds, self._start_seconds = step_seconds, start_seconds
+        self._on_nan: OnNan = on_nan
+        self._max_mb, self._weighed = max_mb, 0.0
+        self.clipped = 0  # answers whose numbers were made finite
         self._patience = 0.25 * step_seconds  # how often to look whether a silent worker makes progress
         self._epoll, self._watched = select.epoll(), {}  # type: ignore[var-annotated]
         self._workers = [_Worker(i, np.array(ids)) for i, ids in enumerate(_shares(self.groups, processes + here, apart))]
@@ -187,6 +196,8 @@ class ProcessPool:
         if not self._flying[part].all():
             raise RuntimeError(f"recv() from group {group} without a send() to it")
         self._await(part, self._in_group[group])
+        if self._max_mb is not None:
+            self._retire_the_large(part, self._in_group[group])
         self._flying[part] = False
         step = self._shown[group]
         self._tally.add(group, step.reward, step.terminated | step.truncated)
@@ -373,7 +384,8 @@ class ProcessPool:
             env = int(np.arange(self.num_envs)[rows][board.failed[rows].nonzero()[0][0]])
             while env not in self._reports and self._workers[self._owner[env]].state == READY:
                 self._pump(0.1)  # the letter was posted before the ticket was written
-            raise EnvironmentFailed(self._reports.get(env, f"{self.id!r}, environment {env} failed"), env)
+            kind = not_finite_kind(self._on_nan) if board.failed[env] == NOT_FINITE else "failed"
+            raise EnvironmentFailed(self._reports.get(env, f"{self.id!r}, environment {env} failed"), env, kind=kind)
 
     def _look_out(self, rows: Any) -> bool:
         """Are all answers there? If only some are, the others are near: not to fall asleep is cheaper than to be woken."""
@@ -402,6 +414,23 @@ class ProcessPool:
             elif now - worker.marker[1] >= self._step_seconds:
                 self._kill(worker, f"has not answered for {self._step_seconds:g} s and was killed")
 
+    def _retire_the_large(self, rows: slice, workers: list[_Worker]) -> None:
+        """Ends a worker that leaks, when an episode has just ended there: its answers are whole, and nothing is charged."""
+        now = time.monotonic()
+        if now - self._weighed >= WEIGH_SECONDS:
+            self._weighed = now
+            for worker in workers:
+                if worker.state == READY and worker.child is not None:
+                    worker.mb = resident_mb(worker.child.pid)
+        ended = self._board.terminated[rows] | self._board.truncated[rows]
+        for worker in workers if ended.any() else ():
+            mine = worker.ids[(worker.ids >= rows.start) & (worker.ids < rows.stop)]
+            if worker.state == READY and worker.mb > (self._max_mb or 0) and ended[mine - rows.start].any():
+                self._kill(worker, f"has grown to {worker.mb:.0f} MB (--env-max-mb {self._max_mb:g}) and was replaced")
+                worker.mb, env = 0.0, int(mine[ended[mine - rows.start]][0])
+                message = f"{self.id!r}, environment {env}: {worker.why} (environments {_ranges(worker.ids)} lived there)"
+                raise EnvironmentFailed(message, env, tuple(worker.ids.tolist()), "recycled")
+
     def _kill(self, worker: _Worker, why: str) -> None:
         """SIGKILL, and wait: the memory is not given to another before this one can no longer write."""
         assert worker.child is not None
@@ -429,7 +458,8 @@ class ProcessPool:
         host = None
         if make_here is not None:
             try:
-                host = Host(make_here, self._workers[-1].ids.tolist(), self.num_envs, name=self.id)
+                ids, clip = self._workers[-1].ids.tolist(), self._on_nan == "clip"
+                host = Host(make_here, ids, self.num_envs, name=self.id, clip=clip)
             except Broken as broken:
                 raise EnvironmentFailed(f"{self.id!r}: {broken}", int(self._workers[-1].ids[0])) from broken
         while any("made" not in self._letter(worker) for worker in remote):
@@ -450,8 +480,12 @@ class ProcessPool:
         for worker in remote:
             self._attach(worker)
         if host is not None:
+            stalls.watch(host)
             mine = self._workers[-1]
-            mine.desk = Desk(host, self._board, mine.index, self._reports.__setitem__, self._tell)
+            mine.desk = Desk(
+                host, self._board, mine.index, tell_failure=self._reports.__setitem__, tell_note=self._tell,
+                tell_clipped=self._count_clipped,
+            )  # fmt: skip
             mine.state = READY
 
     def _start(self, worker: _Worker) -> None:
@@ -469,7 +503,7 @@ class ProcessPool:
             self._epoll.register(fd, select.EPOLLIN | (select.EPOLLET if kind == "bell" else 0))
             self._watched[fd] = (worker, kind)
         worker.mail.send("make", make=self._make, ids=worker.ids.tolist(), num_envs=self.num_envs, name=self.id,
-                         path=sys.path, cwd=os.getcwd())  # fmt: skip
+                         path=sys.path, cwd=os.getcwd(), clip=self._on_nan == "clip")  # fmt: skip
 
     def _attach(self, worker: _Worker) -> None:
         """The worker has made its environments: from now on it listens to its bell."""
@@ -565,10 +599,15 @@ class ProcessPool:
                 return
             if letter["type"] == "failure":
                 self._reports[letter["env"]] = letter["message"]
+            elif letter["type"] == "clipped":
+                self._count_clipped(letter["count"])
             elif letter["type"] == "note":
                 self._tell(letter["text"])
             else:
                 self._letter(worker)[letter["type"]] = letter
+
+    def _count_clipped(self, count: int) -> None:
+        self.clipped += count
 
     def _bury(self, worker: _Worker, why: str) -> None:
         """The worker is dead: keeps what it said last, and how it ended."""

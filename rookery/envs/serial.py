@@ -12,8 +12,20 @@ import warnings
 import numpy as np
 
 from rookery import spaces
+from rookery.envs import stalls
 from rookery.envs.host import Answer, Broken, Failure, Host, MakeEnv, each
-from rookery.envs.pool import EnvironmentFailed, LetterBox, Tally, derive_seed, env_ids, group_of, join, split
+from rookery.envs.pool import (
+    EnvironmentFailed,
+    LetterBox,
+    OnNan,
+    Tally,
+    derive_seed,
+    env_ids,
+    group_of,
+    join,
+    not_finite_kind,
+    split,
+)  # fmt: skip
 from rookery.trees import tree_map
 from rookery.types import Episode, PyTree, TimeStep
 
@@ -23,12 +35,16 @@ class SerialPool:
 
     stack_axis: int | None = None
 
-    def __init__(self, make_env: MakeEnv, num_envs: int, *, id: str, seed: int = 0, groups: int = 1) -> None:
+    def __init__(
+        self, make_env: MakeEnv, num_envs: int, *, id: str, seed: int = 0, groups: int = 1, on_nan: OnNan = "stop"
+    ) -> None:
+        self._on_nan: OnNan = on_nan
         self.id, self.num_envs, self.groups = id, num_envs, split(num_envs, groups)
         try:
-            self._host = Host(make_env, range(num_envs), num_envs, name=id)
+            self._host = Host(make_env, range(num_envs), num_envs, name=id, clip=on_nan == "clip")
         except Broken as broken:
             raise EnvironmentFailed(f"{id!r}: {broken}", 0) from broken
+        stalls.watch(self._host)
         self._seed = seed
         self.spec = spaces.spec_of(self._host.observation, self._host.action, id)
         self._ids = [env_ids(group) for group in self.groups]
@@ -52,7 +68,7 @@ class SerialPool:
             failures = self._host.advance(ids.tolist(), [None] * len(ids), self._answers[group][0])
             self._tell_notes()
             if failures:
-                raise EnvironmentFailed(failures[0].message, failures[0].env_id) from failures[0].error
+                raise self._failed_by(failures[0]) from failures[0].error
         return self._everything()
 
     def send(self, action: PyTree, group: int = 0) -> None:
@@ -71,10 +87,19 @@ class SerialPool:
             failed |= {failure.env_id: failure for failure in failures}
             self._tell_notes()
         for failure in failed.values():
-            raise EnvironmentFailed(failure.message, failure.env_id) from failure.error
+            raise self._failed_by(failure) from failure.error
         self._tally.add(group, answer.reward, answer.terminated | answer.truncated)
         self._box.clear(group)
         return self._shown(group)
+
+    @property
+    def clipped(self) -> int:
+        """Answers whose numbers were made finite."""
+        return self._host.clipped
+
+    def _failed_by(self, failure: Failure) -> EnvironmentFailed:
+        kind = not_finite_kind(self._on_nan) if failure.kind == "not finite" else failure.kind
+        return EnvironmentFailed(failure.message, failure.env_id, kind=kind)
 
     def rebuild(self, env_id: int) -> None:
         group = group_of(self.groups, env_id)

@@ -20,12 +20,15 @@ from rookery import spaces
 from rookery.envs.pool import (
     EnvironmentFailed,
     LetterBox,
+    OnNan,
     Tally,
+    clip_step,
     derive_seed,
     env_ids,
     find_not_finite,
     group_of,
     join,
+    not_finite_kind,
     split,
 )
 from rookery.trees import tree_map
@@ -47,6 +50,8 @@ class VectorisedPool:
     """`make_vector(num_envs)` gives a VectorEnv; one is made per group."""
 
     stack_axis: int | None = None
+    on_nan: OnNan = "stop"
+    clipped = 0  # answers whose numbers were made finite
 
     def __init__(
         self,
@@ -106,7 +111,7 @@ class VectorisedPool:
                 first,
             )
         if not self._is_cartpole:  # its arithmetic cannot leave the finite numbers; the check would cost 10 %
-            self._check_finite(step)
+            step = self._check_finite(step)
         self._tally.add(group, step.reward, self._ended[group])
         self._last[group] = step
         self._box.clear(group)
@@ -190,10 +195,16 @@ class VectorisedPool:
             np.ones(size, bool),
         )
 
-    def _check_finite(self, step: TimeStep) -> None:
+    def _check_finite(self, step: TimeStep) -> TimeStep:
         if (found := find_not_finite(step, self._leaves)) is not None:
+            if self.on_nan == "clip":
+                step, rows = clip_step(step, self._observation)
+                self.clipped += rows
+                return step
             env = int(step.env_ids[found[1]])
-            raise EnvironmentFailed(f"{self.id!r}, environment {env}: {found[0]} is not finite", env)
+            message = f"{self.id!r}, environment {env}: {found[0]} is not finite"
+            raise EnvironmentFailed(message, env, kind=not_finite_kind(self.on_nan))
+        return step
 
 
 _WORD = 2**64

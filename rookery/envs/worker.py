@@ -78,7 +78,7 @@ def serve(end: socket.socket) -> None:
                     return
                 mail.send("echo")
             return
-        host = Host(make_env, request["ids"], request["num_envs"], name=request["name"])
+        host = Host(make_env, request["ids"], request["num_envs"], name=request["name"], clip=request["clip"])
     except BaseException as error:
         mail.send("failed", message=said(error), traceback=traceback.format_exc())
         return
@@ -101,7 +101,10 @@ class _Loop:
         os.close(memory)
         tell_failure = lambda env, message: mail.send("failure", env=env, message=message)
         tell_note = lambda text: mail.send("note", text=text)
-        self.desk = Desk(host, board, attached["index"], tell_failure, tell_note)
+        tell_clipped = lambda count: mail.send("clipped", count=count)
+        self.desk = Desk(
+            host, board, attached["index"], tell_failure=tell_failure, tell_note=tell_note, tell_clipped=tell_clipped
+        )
         self.gap = 1.0  # seconds of the last wait
 
     def run(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from rookery.ranges import Range, Units
 from rookery.types import Array, PyTree
 
 
@@ -32,15 +33,15 @@ class NetworkConfig:
 
     encoder: Literal["auto", "mlp", "nature", "shallow", "impala", "small"] = "auto"
     """How images are read; auto: Nature for sides >= 36, a small convolution for sides >= 8, else flat. shallow: A3C's."""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[Units, ...] = (64, 64)
     """Layers of the MLP that reads vectors; beside an image only the last, for more than 8 numbers (see encoders.py)."""
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
     """Of the MLP; convolutional encoders use relu."""
     core: Literal["none", "lstm", "gru"] = "none"
     """Memory between the steps of an episode."""
-    core_size: int = 128
+    core_size: Units = 128
     """Units of the core."""
     heads: Literal["auto", "shared", "separate"] = "auto"
     """Do policy and value share an encoder? auto: separate for vectors without a core, else shared."""
-    initial_log_std: float = 0.0
+    initial_log_std: Annotated[float, Range(-20, 5)] = 0.0
     """Where the learned, state-independent log standard deviation of continuous actions starts."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
-from rookery import envs
 from rookery.run import checkpoint, config, startup
-from rookery.run.assemble import pool_factory, processes_of
+from rookery.run.assemble import pool_factory, spec_of
 from rookery.run.directory import Run
 from rookery.run.kept import chosen, loaded_params, resumable
+from rookery.run.resuming import UNFIT, config_of, misfit
 from rookery.run.trainer import Result, Trainer
-
-_logger = logging.getLogger(__name__)
 
 
 def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
@@ -31,22 +28,28 @@ def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Train
     """A trainer that goes on in that run's directory with `cfg`, which may differ from the run's own in its options."""
     directory = resumable(run)
     meta, options = checkpoint.read_meta(directory), cfg.run
-    if meta["env_steps"] >= options.total_steps:
+    try:
+        env_steps, seconds = int(meta["env_steps"]), float(meta["seconds"])
+    except UNFIT as error:
+        raise misfit(directory, error) from error
+    if env_steps >= options.total_steps:
         raise config.ConfigError(
             f"{run.name} has trained for all of its {options.total_steps:,} steps. "
             f"Give it more: rookery resume {run.name} --total-steps {2 * options.total_steps}"
         )
-    if options.seconds is not None and meta["seconds"] >= options.seconds:
+    if options.seconds is not None and seconds >= options.seconds:
         raise config.ConfigError(
             f"{run.name} has run for all of its {options.seconds:g} seconds. "
             f"Give it more: rookery resume {run.name} --seconds {2 * options.seconds:g}"
         )
+    if options.run not in (None, run.name):
+        raise config.ConfigError(f"--run {options.run}: a run goes on in its own directory, which is {run.name}")
     trainer = Trainer.from_config(cfg, began=began)
-    before = run.config
-    trainer.continue_run(run, directory)
-    if before["config"] != cfg.to_dict():
-        run.write_config(cfg.to_dict(), config.command(cfg))
-        _logger.info("goes on from %s with another config; until there: %s", directory.name, before["config"])
+    try:
+        trainer.continue_run(run, directory)
+    except BaseException:
+        trainer.close()
+        raise
     return trainer
 
 
@@ -62,7 +65,7 @@ def load(
     """
     startup.prepare()
     run = Run.open(path, root)
-    cfg = config.from_dict(run.config["config"], algorithm=algorithm, env=env, torso=torso)
+    cfg = config.from_dict(config_of(run), algorithm=algorithm, env=env, torso=torso)
     return loaded_policy(cfg, chosen(run, which))[0]
 
 
@@ -74,9 +77,13 @@ def loaded_policy(cfg: config.Config, directory: Path) -> tuple[Any, dict[str, A
     from rookery.workers.policy import Policy
 
     tree, meta = checkpoint.load(directory)
-    spec = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
+    spec = spec_of(cfg)
     agent = cfg.build(spec)
-    return Policy(agent, spec, jax.tree.map(np.asarray, loaded_params(agent, tree))), meta
+    try:
+        params, meta["env_steps"] = loaded_params(agent, tree), int(meta["env_steps"])
+    except UNFIT as error:
+        raise misfit(directory, error) from error
+    return Policy(agent, spec, jax.tree.map(np.asarray, params)), meta
 
 
 def evaluate_run(
@@ -87,7 +94,7 @@ def evaluate_run(
     from rookery.workers.evaluator import Evaluator
 
     run = Run.open(path, root)
-    cfg, directory = config.from_dict(run.config["config"]), chosen(run, which)
+    cfg, directory = config.from_dict(config_of(run)), chosen(run, which)
     policy, meta = loaded_policy(cfg, directory)
     evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg, share=1)(episodes), seed=seed)
     try:
@@ -95,7 +102,7 @@ def evaluate_run(
     finally:
         evaluator.close()
     return {
-        "run": str(run.path),
+        "run": str(run.shown),
         "checkpoint": directory.name,
         "system": cfg.system,
         "env": cfg.env_name,

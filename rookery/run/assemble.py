@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery import envs
 from rookery.data.demonstrations import Demonstrations, check_spaces, gather
+from rookery.data.memory import check_fits
 from rookery.envs.cores import usable_cores
+from rookery.envs.pool import OnNan
 from rookery.run import checkpoint, demonstrations, startup
-from rookery.run.config import Config, ConfigError, check, check_values
+from rookery.run.config import Config, ConfigError, check
 from rookery.run.directory import Run
 from rookery.run.versions import fingerprint
 from rookery.runtime.interface import Runtime
@@ -36,10 +38,9 @@ class Parts(NamedTuple):
 
 def assemble(cfg: Config) -> Parts:
     """The environment's spaces, the agent and the graph of the topology; ConfigError where they do not fit together."""
-    check_values(cfg)
     with _refusing():
         try:
-            spec = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
+            spec = spec_of(cfg)
         except TypeError as error:  # gymnasium hands options on to the environment's own __init__
             if not cfg.env_options:
                 raise
@@ -52,6 +53,9 @@ def assemble(cfg: Config) -> Parts:
 
             mesh_of(cfg.run.devices)
         graph = cfg.topology.graph(agent, spec)
+        for edge in graph.edges:
+            remedy = "use a smaller network" if edge.name == "parameters" else "use fewer or shorter rollouts at once"
+            check_fits(edge.nbytes, what=f"one item of `{edge.name}`, {edge.source} to {edge.target}", remedy=remedy)
         if many := cfg.run.learner_processes:
             graph = graph._replace(nodes=graph.nodes | {"learner": many})
         return Parts(spec, agent, graph)
@@ -77,11 +81,17 @@ def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:
     return gather(found.episodes, spec)
 
 
+def spec_of(cfg: Config) -> Spec:
+    """The spaces of the environment. One that changes the working directory when it is made has not moved us."""
+    with contextlib.chdir(Path.cwd()):
+        return envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
+
+
 def processes_of(cfg: Config) -> envs.Processes:
     return "auto" if cfg.run.env_processes is None else cfg.run.env_processes
 
 
-@contextmanager
+@contextlib.contextmanager
 def _refusing() -> Iterator[None]:
     """A ValueError that Rookery raises while building is about what was asked for; one from elsewhere may be a bug."""
     try:
@@ -101,12 +111,14 @@ class PoolFactory:
     options: dict[str, Any]
     processes: envs.Processes
     step_seconds: float
+    on_nan: OnNan
+    max_mb: float | None
     share: int  # collectors that share the cores of a machine
 
     def __call__(self, num_envs: int, groups: int = 1) -> EnvPool:
         return envs.make(
             self.env, num_envs, groups=groups, processes=self.processes, step_seconds=self.step_seconds,
-            cores=max(1, usable_cores() // self.share), **self.options,
+            on_nan=self.on_nan, max_mb=self.max_mb, cores=max(1, usable_cores() // self.share), **self.options,
         )  # fmt: skip
 
 
@@ -114,7 +126,10 @@ def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
     workers = max((most for _, most in cfg.topology.roles().values()), default=1) if share is None else share
     if cfg.run.runtime == "local" and "host" in cfg.topology.roles():
         workers = 1  # all environments are in one pool
-    return PoolFactory(cfg.env, cfg.env_options, processes_of(cfg), cfg.run.env_step_seconds, workers)
+    run = cfg.run
+    return PoolFactory(
+        cfg.env, cfg.env_options, processes_of(cfg), run.env_step_seconds, run.on_nan, run.env_max_mb, workers
+    )  # fmt: skip
 
 
 def open_runtime(cfg: Config) -> Runtime:
@@ -136,6 +151,7 @@ def open_runtime(cfg: Config) -> Runtime:
         resources["learner"], counts["learner"] = cfg.run.learner, (many, many)
     return RayRuntime(
         address=cfg.run.address,
+        strict=cfg.run.strict_security,
         resources=resources,
         counts=counts,
         prepare=startup.prepare,
@@ -148,7 +164,7 @@ def newest_checkpoint(run: Run) -> Path:
     path, skipped = checkpoint.newest(run.checkpoints)
     why = "; ".join(reason for _, reason in skipped)
     if path is None:
-        raise checkpoint.CheckpointError(f"{run.path} has no valid checkpoint ({why or 'none was written yet'})")
+        raise checkpoint.CheckpointError(f"{run.shown} has no valid checkpoint: {why or run.what_to_do()}.")
     if skipped:
         warnings.warn(f"damaged, so {path.name} is used instead: {why}", CheckpointSkipped, stacklevel=3)
     return path

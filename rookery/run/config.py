@@ -11,12 +11,15 @@ import difflib
 import json
 import math
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
-from rookery import systems
+from rookery import ranges, systems
+from rookery.envs.pool import OnNan
+from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import startup
 from rookery.run.fitting import fitted
 from rookery.runtime.interface import Resources
@@ -33,15 +36,15 @@ class ConfigError(ValueError):
 class RunOptions:
     """When a run ends, what it writes, and where."""
 
-    total_steps: int = 1_000_000
+    total_steps: Long = 1_000_000
     """Environment steps to train for."""
-    seconds: float | None = None
+    seconds: Positive | None = None
     """Stop after this long, start-up included."""
-    stop_return: float | None = None
+    stop_return: Finite | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
-    stop_eval_return: float | None = None
+    stop_eval_return: Finite | None = None
     """Stop when an evaluation of the greedy policy reaches this mean return, and keep that policy."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the environments, the network and the actions."""
     run: str | None = None
     """Name of the run's directory; by default made from the system, the environment and the time."""
@@ -51,27 +54,33 @@ class RunOptions:
     """Where collectors live: threads, or Ray actors."""
     address: str | None = None
     """Of a Ray cluster to join; else one is started here."""
-    devices: int = 1
+    devices: Workers = 1
     """Of the learner, or of each; they share each batch."""
-    learners: int | None = None
+    learners: Workers | None = None
     """Processes that share each batch, and are started again together when one is lost; by default, the run's own."""
     collector: Resources = field(default_factory=Resources)
     learner: Resources = field(default_factory=Resources)
     shard: Resources = field(default_factory=Resources)
-    eval_episodes: int = 20
+    eval_episodes: Annotated[int, Range(0, 10_000)] = 20
     """Greedy episodes of an evaluation; 0: no evaluation at the end."""
-    eval_every: int | None = None
+    eval_every: Long | None = None
     """Updates between evaluations; by default only at the end, or 20 times with --stop-eval-return."""
-    checkpoint_every: int | None = None
-    """Updates between checkpoints; by default a tenth of the run."""
-    keep_checkpoints: int = 3
+    checkpoint_every: Long | None = None
+    """In updates; by default a tenth of the run."""
+    keep_checkpoints: Count = 3
     """Older ones are removed; checkpoints/best stays."""
-    env_processes: int | None = None
+    env_processes: Annotated[int, Range(0, 4096)] | None = None
     """Worker processes for environments that Python steps one by one, per collector; 0: none; by default, measured."""
-    env_step_seconds: float = 60.0
-    """An environment in a worker process that takes longer to answer is taken to hang, and replaced."""
-    env_restarts: int = 20
-    """Failures of environments that are mended within a minute, per collector; one more ends the run."""
+    env_step_seconds: Positive = 60.0
+    """One that takes longer hangs."""
+    env_restarts: Natural = 10
+    """Of an environment, without progress."""
+    env_max_mb: Positive | None = None
+    """Larger workers are replaced between episodes."""
+    on_nan: OnNan = "stop"
+    """Where numbers are not finite."""
+    strict_security: bool = False
+    """Refuse what is not secure."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
 
@@ -81,16 +90,7 @@ class RunOptions:
         return 1 if self.learners is None and self.learner != Resources() else self.learners
 
 
-AT_LEAST = dict.fromkeys(
-    ("total_steps", "eval_every", "checkpoint_every", "keep_checkpoints", "num_envs", "collectors", "groups", "in_flight")
-    + ("rollouts_per_batch", "rollout_length", "epochs", "minibatches", "target_period", "devices", "learners")
-    + ("batch_size", "gradient_steps", "n_step", "capacity", "min_size", "num_atoms", "sequence_length")
-    + ("num_seeds", "updates_per_call", "workers", "peers", "shards", "pull_every"), 1
-) | {
-    "seed": 0, "env_processes": 0, "env_restarts": 0, "eval_episodes": 0, "prefetch": 0, "learning_rate": 0, "entropy_cost": 0,
-    "value_cost": 0, "inference_batch": 0, "inference_wait_ms": 0, "inference_lag": 0, "max_staleness": 0,
-    "outlier_deviations": 0, "population": 2, "max_episode_steps": 1, "best": 1, "weight_decay": 0,
-}  # fmt: skip
+SAVED = ("system", "env", "env_options", "algorithm", "topology", "run", "custom", "machine")  # the keys of `to_dict`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,10 @@ class Config:
     topology: Any
     run: RunOptions
     torso: Any = None  # a network of the user's own: (init, apply)
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be right, wherever it comes from; all of it at once."""
+        refuse(problems(self))
 
     @property
     def custom(self) -> tuple[str, ...]:
@@ -204,52 +208,86 @@ def from_dict(
         )
     plain = lambda part: {key: value for key, value in saved[part].items() if key != "class"}
     try:
+        if unknown := [key for key in saved if key not in SAVED]:
+            raise TypeError(_unknown_option(unknown[0], "a config", list(SAVED)))
         return Config(
             system=saved["system"],
             env=saved["env"] if env is None else env,
             env_options=saved["env_options"],
-            algorithm=algorithm or msgspec.convert(plain("algorithm"), systems.system(saved["system"]).algorithm_class()),
-            topology=topology or msgspec.convert(plain("topology"), systems.load_topology(saved["topology"]["class"])),
-            run=msgspec.convert(saved["run"], RunOptions),
+            algorithm=algorithm or _converted(plain("algorithm"), systems.system(saved["system"]).algorithm_class()),
+            topology=topology or _converted(plain("topology"), systems.load_topology(saved["topology"]["class"])),
+            run=_converted(saved["run"], RunOptions),
             torso=torso,
         )
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
+    except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"the config of this run does not fit this version of rookery: {error}") from error
 
 
-def check_values(config: Config) -> None:
-    """Refuses numbers that cannot be right, before anything is built from them."""
+def _converted(values: dict[str, Any], kind: Any) -> Any:
+    """A dataclass of plain values. A name that it does not have is an error: what was meant would become its default."""
+    _check_names(values, kind)
+    return msgspec.convert(values, kind)
+
+
+def _check_names(values: Any, kind: Any) -> None:
+    if dataclasses.is_dataclass(kind) and isinstance(values, dict):
+        kinds = {f.name: get_type_hints(kind)[f.name] for f in dataclasses.fields(kind)}
+        for name, value in values.items():
+            if name not in kinds:
+                raise TypeError(_unknown_option(name, getattr(kind, "__name__", str(kind)), list(kinds)))
+            _check_names(value, kinds[name])
+
+
+def refuse(wrong: list[str]) -> None:
+    """All that is wrong, at once."""
+    if wrong:
+        raise ConfigError("\n".join([f"{len(wrong)} options cannot be so:", *wrong] if len(wrong) > 1 else wrong))
+
+
+def problems(config: Config) -> list[str]:
+    """Every number that is out of its range, and every combination that no environment could make right."""
     parts = (config.algorithm, config.topology, config.run)
-    values = [getattr(part, f.name) for part in parts for f in dataclasses.fields(part)]
-    nested = [value for value in values if dataclasses.is_dataclass(value)]
-    for part in (*parts, *nested):
-        for f in dataclasses.fields(part):
-            value, least = getattr(part, f.name), AT_LEAST.get(f.name)
-            if least is not None and isinstance(value, (int, float)) and value < least:
-                raise ConfigError(f"{_flag(f.name)} {value}: it must be at least {least}")
+    found = [problem for part in parts if dataclasses.is_dataclass(part) for problem in ranges.problems(part)]
+    return found or [*_contradictions(config)]  # of numbers that cannot be, nothing is derived
+
+
+def _contradictions(config: Config) -> Iterator[str]:
     run, algorithm, topology = config.run, config.algorithm, config.topology
-    if run.env_step_seconds <= 0:
-        raise ConfigError(f"--env-step-seconds {run.env_step_seconds:g}: it must be more than 0")
     if run.address is not None and run.runtime != "ray":
-        raise ConfigError(f"--address {run.address} is that of a Ray cluster: it needs --runtime ray")
+        yield f"--address {run.address} is that of a Ray cluster: it needs --runtime ray"
     if run.runtime != "ray" and {run.collector, run.learner, run.shard} != {Resources()}:
-        raise ConfigError("--collector.*, --learner.* and --shard.* are resources of Ray actors: they need --runtime ray")
+        yield "--collector.*, --learner.* and --shard.* are resources of Ray actors: they need --runtime ray"
+    if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):
+        yield "--stop-eval-return and --eval-every need evaluations: --eval-episodes must be at least 1"
+    if run.strict_security and (run.learner_processes or 1) > 1:
+        yield (
+            f"--learners {run.learner_processes} with --strict-security: learners find each other at a port of jax's that asks "
+            "nobody for a token, so others who reach it could join or stop them. Train with one learner, or without it"
+        )
+    low, high = getattr(algorithm, "value_range", None) or (0.0, 1.0)
+    if low >= high:
+        yield f"--value-range {low:g} {high:g}: it goes from a lower number to a higher one"
+    if (rows := getattr(algorithm, "sequence_length", None)) is not None and algorithm.n_step > rows:
+        yield f"--n-step {algorithm.n_step}: a sequence has {rows} rows; lower it, or raise --sequence-length"
     try:
         most = topology.roles().get("collector", (1, 1))[1]
     except ValueError as error:
-        raise ConfigError(str(error)) from None
-    shards = getattr(getattr(algorithm, "replay", None), "shards", 1)
-    if shards > 1 and run.runtime != "ray":
-        raise ConfigError(f"--replay.shards {shards} are Ray actors: it needs --runtime ray; on local the table is one object")
-    if shards > most:
-        raise ConfigError(
-            f"--replay.shards {shards}: each collector writes to one shard, so that its sequences stay whole, and there are "
-            f"{most} collectors: use --collectors {shards}, or --replay.shards {most}"
+        yield str(error)
+        return
+    if (replay := getattr(algorithm, "replay", None)) is None or getattr(algorithm, "fresh", False):
+        return
+    if replay.shards > 1 and run.runtime != "ray":
+        yield f"--replay.shards {replay.shards} are Ray actors: it needs --runtime ray; on local the table is one object"
+    if replay.shards > most:
+        yield (
+            f"--replay.shards {replay.shards}: each collector writes to one shard, so that its sequences stay whole, and there "
+            f"are {most} collectors: use --collectors {replay.shards}, or --replay.shards {most}"
         )
-    if run.seconds is not None and run.seconds <= 0:
-        raise ConfigError(f"--seconds {run.seconds:g}: it must be more than 0")
-    if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):
-        raise ConfigError("--stop-eval-return and --eval-every need evaluations: --eval-episodes must be at least 1")
+    if 0 < replay.max_times_sampled < replay.samples_per_insert:
+        yield (
+            f"--replay.max-times-sampled {replay.max_times_sampled}: an item would be gone before it was sampled "
+            f"{replay.samples_per_insert:g} times, as --replay.samples-per-insert asks; lower that, or raise this"
+        )
 
 
 def check(config: Config, agent: Agent, spec: Spec) -> None:
@@ -285,7 +323,7 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
 def _check_minibatches(config: Config, columns: int) -> None:
     """Of the columns of a batch, where they are sequences that stay whole, else of its rows. Who ships gradients has none."""
     algorithm, minibatches = config.algorithm, getattr(config.algorithm, "minibatches", 1)
-    if minibatches == 1 or {"worker", "bundle"} & config.topology.roles().keys():
+    if minibatches in (1, None) or {"worker", "bundle"} & config.topology.roles().keys():
         return
     recurrent = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
     whole = recurrent or getattr(algorithm, "whole_sequences", False)

@@ -82,12 +82,13 @@ def record(
     from rookery.run.assemble import pool_factory
     from rookery.run.directory import Run
     from rookery.run.kept import chosen
+    from rookery.run.resuming import config_of
 
     startup.prepare()
     from rookery.workers import recorder
 
-    run = Run.open(path, root)
-    cfg, directory, memory = config.from_dict(run.config["config"]), chosen(run, which), None
+    run, place = Run.open(path, root), Path(out).absolute()
+    cfg, directory, memory = config.from_dict(config_of(run)), chosen(run, which), None
     policy, _ = api.loaded_policy(cfg, directory)
 
     def act(now: TimeStep) -> PyTree:
@@ -103,10 +104,10 @@ def record(
         pool.close()
     if best is not None:
         played = sorted(played, key=lambda episode: -float(episode.reward.sum()))[:best]
-    found = write(out, played, spec=spec)
+    found = write(place, played, spec=spec)
     returns = [float(episode.reward.sum()) for episode in found.episodes]
     return {
-        "run": str(run.path), "checkpoint": directory.name, "env": cfg.env_name, "out": str(out), "episodes": len(returns),
+        "run": str(run.shown), "checkpoint": directory.name, "env": cfg.env_name, "out": str(out), "episodes": len(returns),
         "steps": found.steps, "return_mean": found.return_mean, "returns": returns, "digest": found.digest,
     }  # fmt: skip
 

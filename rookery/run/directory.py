@@ -1,7 +1,8 @@
 """A run is a directory. Everything that is known of a run is in plain files there.
 
     runs/impala-CartPole-v1-20261115-213305/
-        config.json     the resolved config, its digest, the command that repeats it, the versions of what was installed
+        config.json     the resolved config, the command that repeats it, the versions of what was installed, and a digest of
+                        all that; every checkpoint has a copy of the config (see rookery/run/resuming.py)
         metrics.jsonl   one JSON object per line, appended and never rewritten but by `rewind`
         log.txt         what the python logger `rookery` said
         checkpoints/    those that training continues from, see rookery/run/checkpoint.py; best/, see rookery/run/kept.py
@@ -17,20 +18,23 @@ from __future__ import annotations
 import contextlib
 import difflib
 import fcntl
+import hashlib
 import json
 import logging
 import os
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rookery.run.records import LogFile, RowFile, config_digest, plain, read_json, write_json
+from rookery.run import checkpoint
+from rookery.run.records import DIGEST, LogFile, RowFile, plain, read_json, replace, sealed, unsealed, write_json
 from rookery.run.versions import versions
 
-FORMAT = 1
+FORMAT = 2  # 1: the digest was that of the config alone
 CONFIG, METRICS, LOG, RESULT, LOCK, CHECKPOINTS = (
     "config.json", "metrics.jsonl", "log.txt", "result.json", "lock", "checkpoints"
 )  # fmt: skip
@@ -45,6 +49,12 @@ class RunError(Exception):
     """A run cannot be made, found or written to: what the user asked for must change."""
 
     exit_code = 2
+
+
+class ConfigDamaged(RunError):
+    """config.json is not what was written: what it says must not be used."""
+
+    exit_code = 5
 
 
 class RunRow(NamedTuple):
@@ -66,10 +76,12 @@ Rows = list[RunRow]
 class Run:
     """A run's directory: `Run.create` to write a new one, `Run.open` to read one, then `lock` to write to it again."""
 
-    def __init__(self, path: Path, checkpoint: Path | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path, checkpoint: Path | None = None, base: Path | None = None) -> None:
+        """base: what a relative path starts from; by default, the working directory of now, whatever it is later."""
+        self.shown = path  # as it was asked for, for messages and commands
+        self.path = Path(os.path.abspath(path if base is None else base / path))
         self.checkpoint = checkpoint  # the one that was asked for by path, if any
-        self.metrics = RowFile(path / METRICS)
+        self.metrics = RowFile(self.path / METRICS)
         self._lock: int | None = None
         self._handlers: list[tuple[logging.Logger, logging.Handler]] = []
 
@@ -81,25 +93,29 @@ class Run:
     def checkpoints(self) -> Path:
         return self.path / CHECKPOINTS
 
+    def shown_as(self, path: Path) -> Path:
+        """Something of the run's, below the path that it was asked for by."""
+        return self.shown / path.relative_to(self.path) if path.is_relative_to(self.path) else path
+
     # ------------------------------------------------------------------------------------------- create and find
 
     @classmethod
-    def create(cls, root: Path | str, name: str | None, config: Mapping[str, Any], command: str) -> Run:
-        """A new directory below `root`, locked for writing. `config` names its `system` and `env`."""
-        root = Path(root)
+    def create(
+        cls, root: Path | str, name: str | None, config: Mapping[str, Any], command: str, *, base: Path | None = None
+    ) -> Run:
+        """A new directory below `root`, locked for writing. `config` names its `system` and `env`; base: as for `Run`."""
+        root, base = Path(root), base or Path.cwd()
         if name is not None and not _NAME.fullmatch(name):
             raise RunError(f"run name {name!r}: use letters, digits and . _ - only; --runs sets the place")
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            path = _claim(root, config) if name is None else root / name
-            path.mkdir(exist_ok=True)
-            run = cls(path)
+            (base / root).mkdir(parents=True, exist_ok=True)
+            run = cls(root / (_claim(base / root, config) if name is None else name), base=base)
+            run.path.mkdir(exist_ok=True)
             run.lock()
             try:
-                if any((path / file).exists() for file in (CONFIG, METRICS, CHECKPOINTS)):
+                if any((run.path / file).exists() for file in (CONFIG, METRICS, CHECKPOINTS)):
                     raise RunError(
-                        f"{path} already holds a run. Continue it with `rookery resume {path.name}`, choose another "
-                        "--run, or remove the directory."
+                        f"{run.shown} already holds a run. {run.what_to_do()}, choose another --run, or remove the directory."
                     )
                 run.write_config(config, command)
                 run.checkpoints.mkdir()
@@ -144,17 +160,34 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """All of config.json: `config`, `command`, `versions`, `digest`, `created`."""
+        """All of config.json: `config`, `command`, `versions`, `created`. Raises ConfigDamaged unless it is as written."""
         try:
-            value = json.loads((self.path / CONFIG).read_bytes())
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / CONFIG} cannot be read: {error}. Start the run again.") from error
-        if not isinstance(value, dict) or not isinstance(value.get("config"), dict):
-            raise RunError(f"{self.path / CONFIG} holds no config. Start the run again.")
-        if value.get("format", 0) > FORMAT:
+            value = _described(self.path)
+        except OSError as error:
+            raise ConfigDamaged(f"{self.shown / CONFIG} cannot be read: {error.strerror}.") from error
+        except ValueError as error:
+            raise ConfigDamaged(f"{self.shown / CONFIG} {error}.") from error
+        if value["format"] > FORMAT:
             by = value.get("versions", {}).get("rookery")
-            raise RunError(f"{self.path / CONFIG} was written by rookery {by}. Update: pip install --upgrade rookery.")
+            raise RunError(f"{self.shown / CONFIG} was written by rookery {by}. Update: pip install --upgrade rookery.")
         return value
+
+    @property
+    def is_there(self) -> bool:
+        """Is there still a run at its place? Somebody may have removed or moved the directory."""
+        return (self.path / CONFIG).is_file()
+
+    def what_to_do(self) -> str:
+        """With a run that is there already."""
+        if self._lock is None and _is_locked(self.path / LOCK):
+            return "It is being trained and has none yet: wait for it"
+        if checkpoint.listed(self.checkpoints):
+            return f"Continue it with `rookery resume {run_argument(self.name, self.shown)}`"
+        told = "It was ended before its first checkpoint, so there is nothing to go on from: start it anew"
+        with contextlib.suppress(OSError, ValueError):
+            command = _described(self.path)["command"]
+            return told if command.startswith("#") else f"{told}, `rm -r {shlex.quote(str(self.shown))} && {command}`"
+        return told
 
     @property
     def kept(self) -> str:
@@ -170,7 +203,7 @@ class Run:
         try:
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise RunError(f"{self.path} cannot be written to: {error.strerror}. Copy it elsewhere.") from error
+            raise RunError(f"{self.shown} cannot be written to: {error.strerror}. Copy it elsewhere.") from error
         for attempt in range(10):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -179,7 +212,7 @@ class Run:
                 if attempt == 9:
                     holder = os.pread(handle, 200, 0).decode(errors="replace").split("\n")[0]
                     os.close(handle)
-                    raise RunError(f"{self.path} is being written by {holder}. {_remedy(holder)}") from None
+                    raise RunError(f"{self.shown} is being written by {holder}. {_remedy(holder)}") from None
                 time.sleep(0.02)
             except OSError as error:
                 _logger.warning("%s: no locks on this file system (%s): do not start the run twice", self.path, error)
@@ -191,18 +224,19 @@ class Run:
 
     def write_config(self, config: Mapping[str, Any], command: str) -> None:
         """Write config.json, or replace it when a run goes on with other options. Raises OSError."""
-        created = read_json(self.path / CONFIG).get("created") or datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(self.path / CONFIG, {
-            "format": FORMAT, "created": created, "command": command,
-            "config": plain(config), "digest": config_digest(config), "versions": versions(),
-        })  # fmt: skip
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        with contextlib.suppress(OSError, ValueError):
+            created = _described(self.path)["created"]
+        replace(self.path / CONFIG, sealed({
+            "format": FORMAT, "created": created, "command": command, "config": plain(config), "versions": versions(),
+        }))  # fmt: skip
 
     def write_metrics(self, row: Mapping[str, Any]) -> None:
         """Append a row; NaN and infinities become null. Never raises for the disk (see RowFile)."""
         self.metrics.append(row)
 
     def rewind(self, updates: int) -> None:
-        """Drop the rows of later `updates` and the result: a run that resumes from there writes them again."""
+        """Drop the rows of later `updates` and the result: a run that resumes from there writes them again. Raises OSError."""
         self.metrics.keep(lambda row: (row.get("updates") or 0) <= updates)
         with contextlib.suppress(FileNotFoundError):
             (self.path / RESULT).unlink()
@@ -247,10 +281,15 @@ class Run:
         self.close()
 
 
+def run_argument(name: str, path: Path | str) -> str:
+    """How the commands are told of a run: by its name where they look for one, else by its path."""
+    return shlex.quote(name if Path(path) == Path("runs") / name else str(path))
+
+
 # -------------------------------------------------------------------------------------------------------- files
 
 
-def _claim(root: Path, config: Mapping[str, Any]) -> Path:
+def _claim(root: Path, config: Mapping[str, Any]) -> str:
     """Make a directory with a name of its own, whatever others do at the same time."""
     parts = [str(config.get("system") or "run"), str(config.get("env") or ""), f"{datetime.now():%Y%m%d-%H%M%S}"]
     base = re.sub(r"[^A-Za-z0-9._+=,@]+", "-", "-".join(part[:80] for part in parts if part)).strip("-.")
@@ -258,8 +297,27 @@ def _claim(root: Path, config: Mapping[str, Any]) -> Path:
         path = root / (base if number == 1 else f"{base}-{number}")
         with contextlib.suppress(FileExistsError):
             path.mkdir()
-            return path
+            return path.name
     raise RunError(f"{root}/{base} and 9,999 like it exist. Give a --run.")
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What config.json says. Raises OSError, or ValueError where it is not what was written."""
+    data = (path / CONFIG).read_bytes()
+    try:
+        value = unsealed(data)
+    except ValueError:
+        value = read_json(path / CONFIG)
+        if value.get("format") != 1 or value.get(DIGEST) != _first_digest(value.get("config")):
+            raise
+    if not isinstance(value.get("config"), dict) or not isinstance(value.get("format"), int):
+        raise ValueError("holds no config")
+    return value
+
+
+def _first_digest(config: Any) -> str:
+    """As format 1 had it."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def _runs(root: Path) -> list[Path]:
@@ -270,9 +328,10 @@ def _runs(root: Path) -> list[Path]:
 
 
 def _row(path: Path, now: datetime) -> tuple[float, RunRow]:
-    described, result = read_json(path / CONFIG), read_json(path / RESULT)
-    config = described.get("config")
-    config = config if isinstance(config, dict) else {}
+    described, result = {}, read_json(path / RESULT)
+    with contextlib.suppress(OSError, ValueError):
+        described = _described(path)
+    config = described.get("config", {})
     try:
         created = datetime.fromisoformat(described["created"])
         age = max(0.0, (now - created).total_seconds())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rookery.run import startup
-from rookery.run.directory import BEST, LAST
+from rookery.run.directory import BEST, LAST, run_argument
 from rookery.run.display import Row, clock, number
 
 BUSY = 0.10  # a learner that is idle less than this share of the time is the limit
@@ -53,12 +52,13 @@ def outcome(trainer: Any, result: Any) -> Outcome:
     phases = total.phases | {"start": start / seconds}
     whole = replace(trainer.row(), seconds=seconds, learner_idle=total.learner_idle, phases=phases)
     best = trainer.best.meta or {}
+    kept = trainer.run.checkpoints / BEST if result.kept == BEST else trainer.last_checkpoint
     names = ("seconds", "env_steps", "updates", "episodes", "env_steps_per_s", "return_mean", "eval_return_mean")
     return Outcome(
-        status=result.status, name=trainer.run.name, path=result.run, reason=result.reason,
+        status=result.status, name=trainer.run.name, path=trainer.run.shown, reason=result.reason,
         target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
         seconds_to_target=trainer.seconds_to_target, total_steps=options.total_steps, kept=result.kept,
-        checkpoint=trainer.run.checkpoints / BEST if result.kept == BEST else trainer.last_checkpoint,
+        checkpoint=trainer.run.shown_as(kept) if kept else None,
         best_return=best.get("eval_return_mean"), best_steps=best.get("env_steps"),
         bottleneck=bottleneck(
             whole, cores=startup.available_cores(), num_envs=topology.num_envs, overlaps=topology.overlaps,
@@ -193,11 +193,6 @@ def _policy(outcome: Outcome, checkpoint: Path | str, run: str) -> list[tuple[st
     if outcome.eval_return_mean is not None and outcome.eval_return_mean >= outcome.best_return:
         return [("policy", place)]
     return [("policy", place), ("better", f"checkpoints/{BEST} ({how}): rookery eval {run} --which {BEST}")]
-
-
-def run_argument(name: str, path: Path | str) -> str:
-    """How the commands are told of a run: by its name where they look for one, else by its path."""
-    return shlex.quote(name if Path(path) == Path("runs") / name else str(path))
 
 
 def _fold(text: str, width: int) -> str:

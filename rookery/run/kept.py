@@ -21,8 +21,8 @@ from rookery.run import checkpoint
 from rookery.run.assemble import CheckpointSkipped, newest_checkpoint, saved_params
 from rookery.run.checkpoint import CheckpointError
 from rookery.run.config import ConfigError
-from rookery.run.directory import BEST, LAST, Run
-from rookery.run.ending import run_argument
+from rookery.run.directory import BEST, LAST, Run, run_argument
+from rookery.run.resuming import UNFIT
 from rookery.types import Agent, PyTree
 
 KIND = "policy"  # in the meta: parameters alone
@@ -83,8 +83,9 @@ class BestPolicy:
         try:
             if (path := best_of(checkpoints)) is not None:
                 tree, meta = checkpoint.load(path)
-                self._held = self._written = Evaluated(tree["params"], meta)
-        except CheckpointError as error:
+                meta["eval_return_mean"] = float(meta["eval_return_mean"])
+                self._held = self._written = Evaluated(dict(tree["params"]), meta)
+        except (CheckpointError, *UNFIT) as error:
             _logger.warning("the best policy so far is lost, the next evaluation replaces it: %s", error)
 
 
@@ -115,7 +116,7 @@ def chosen(run: Run, which: str | int | None = None) -> Path:
     if run.checkpoint is not None:
         if which is not None:
             raise ConfigError(
-                f"{run.checkpoint} is a single checkpoint, so there is no {which!r} to choose: give the run, {run.path}, "
+                f"{run.checkpoint} is a single checkpoint, so there is no {which!r} to choose: give the run, {run.shown}, "
                 "or leave out --which"
             )
         return run.checkpoint
@@ -149,7 +150,7 @@ def _best(run: Run) -> Path:
         raise CheckpointError(f"{error} The newest policy is there with --which {LAST}.") from error
     if path is None:
         raise ConfigError(
-            f"{run.path} has no {BEST} policy: it was not evaluated yet. Use --which {LAST}; --eval-every N of "
+            f"{run.shown} has no {BEST} policy: it was not evaluated yet. Use --which {LAST}; --eval-every N of "
             "`rookery train` evaluates while it trains"
         )
     return path
@@ -164,7 +165,7 @@ def _numbered(run: Run, which: str | int) -> Path:
         return found[int(match[1])]
     there = ", ".join(str(updates) for updates in sorted(found)) or "none yet"
     raise ConfigError(
-        f"{run.path} has no checkpoint {which!r}: use {BEST}, {LAST}, or the number of updates of one that is there: {there}"
+        f"{run.shown} has no checkpoint {which!r}: use {BEST}, {LAST}, or the number of updates of one that is there: {there}"
     )
 
 
@@ -177,7 +178,7 @@ def resumable(run: Run) -> Path:
         there = ", ".join(one.name for one in checkpoint.listed(run.checkpoints)) or "nothing yet"
         raise ConfigError(
             f"{path} is a policy alone, to evaluate, load and record: training cannot go on from it. "
-            f"`rookery resume {run_argument(run.name, run.path)}` goes on from the newest of what can be resumed: {there}"
+            f"`rookery resume {run_argument(run.name, run.shown)}` goes on from the newest of what can be resumed: {there}"
         )
     return path
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from pathlib import Path
 from typing import Any, NamedTuple
 
 PHASES = ("env", "inference", "transfer", "learn")
@@ -101,12 +99,3 @@ class Meter:
         total = wall * (n + 1) if self._overlaps else wall
         shares = {name: spent[name] / total / (1 if self._overlaps or name == "learn" else n) for name in PHASES}
         return shares | {"wait": max(0.0, 1.0 - sum(shares.values()))}
-
-
-def resident_mb() -> float:
-    """Memory of this process, in MB."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -17,7 +17,35 @@ from typing import Annotated, Any
 import tyro
 
 from rookery import systems
+from rookery.ranges import Range, Seed, range_of
 from rookery.run.config import Config, ConfigError, text
+
+NUMBERS = tyro.constructors.ConstructorRegistry()
+
+
+@NUMBERS.primitive_rule
+def _whole_numbers(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    """`1e5` is a number of steps like 100000."""
+    if info.type is not int:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1, metavar="INT", instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool), str_from_instance=lambda n: [str(n)],
+    )  # fmt: skip
+
+
+def whole_number(word: str) -> int:
+    """ValueError where it is none."""
+    try:
+        return int(word)
+    except ValueError:
+        value = float(word)  # raises the same for what is no number at all
+        if not (value.is_integer() and abs(value) < EXACT):
+            raise ValueError(f"{word!r} is no whole number") from None
+        return int(value)
+
+
+EXACT = 2**53  # whole numbers below it are floats without rounding
 
 
 def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
@@ -47,7 +75,7 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     options = dataclasses.make_dataclass(
         "Options", [(n, t, dataclasses.field(default=d)) for n, t, d in fields], frozen=True, kw_only=True
     )
-    chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base))
+    chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base), registry=NUMBERS)
     if chosen.topology != systems.flag_of(_class_name(base.topology)):  # `train` has built `base` with the one it was given
         raise ConfigError(f"--topology {chosen.topology}: a run keeps its own, which is {_class_name(base.topology)}")
     theirs: dict[str, dict[str, Any]] = {title: {} for title in groups}
@@ -62,20 +90,30 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
 def _shown(part: Any) -> Any:
     """`part` as the help shows it: without the network, and None only where it is a choice."""
     shown = []
-    for f, kind in ((f, typing.get_type_hints(type(part))[f.name]) for f in dataclasses.fields(part)):
+    plain, noted = (typing.get_type_hints(type(part), include_extras=extras) for extras in (False, True))
+    for f in dataclasses.fields(part):
+        kind, allowed = plain[f.name], range_of(noted[f.name])
         if dataclasses.is_dataclass(kind):
             kind = Annotated[kind, tyro.conf.Suppress]
-        elif isinstance(kind, types.UnionType) and type(None) in kind.__args__:
-            names = [arg.__name__.upper() for arg in kind.__args__ if arg is not type(None)]
+        elif typing.get_origin(kind) in (types.UnionType, typing.Union) and type(None) in (args := typing.get_args(kind)):
+            names = [_word(arg) for arg in args if arg is not type(None)]
             value = getattr(part, f.name)
             hint = "" if value is None else f"(default: {value}; or None)"
-            kind = Annotated[kind, tyro.conf.arg(metavar="|".join(names), help_behavior_hint=hint)]
+            shorter = allowed.short if allowed else ""
+            kind = Annotated[kind, tyro.conf.arg(metavar="|".join(names) + shorter, help_behavior_hint=hint)]
+        elif allowed is not None and kind in (int, float):
+            kind = Annotated[kind, tyro.conf.arg(metavar=_word(kind) + allowed.short)]
         shown.append((f.name, kind, dataclasses.field(default=getattr(part, f.name))))
     doc = {"__doc__": type(part).__doc__}
     made = dataclasses.make_dataclass(
         _class_name(part), shown, bases=(type(part),), namespace=doc, frozen=True, kw_only=True
     )
     return made(**_values(part))
+
+
+def _word(kind: Any) -> str:
+    """What stands for a value in the help; with a range behind it, it must be short."""
+    return "NUM" if kind is float else getattr(kind, "__name__", str(kind)).upper()
 
 
 def _values(part: Any) -> dict[str, Any]:
@@ -107,3 +145,45 @@ def _description(base: Config) -> str:
 
 def _class_name(part: Any) -> str:
     return type(part).__name__
+
+
+# ------------------------------------------------------------------------------------------------- eval and record
+
+
+Episodes = Annotated[int, Range(1, 10_000)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """Plays the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
+
+    which: str | None = None
+    """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
+    episodes: Episodes = 20
+    """One in each of so many environments."""
+    seed: Seed = 1
+    """Of the environments."""
+    runs: str = "runs"
+    """The directory that holds the runs."""
+    json: bool = False
+    """One JSON line instead of the text."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Plays the greedy policy of a run, or of a checkpoint, and writes the episodes for `--demonstrations FILE`."""
+
+    out: str
+    """The directory that is written."""
+    which: str | None = None
+    """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
+    episodes: Episodes = 10
+    """One in each of so many environments."""
+    best: Episodes | None = None
+    """Keep only so many of them, those with the highest returns."""
+    seed: Seed = 1
+    """Of the environments."""
+    runs: str = "runs"
+    """The directory that holds the runs."""
+    json: bool = False
+    """One JSON line instead of the text."""

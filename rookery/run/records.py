@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 TAIL_BYTES = 64 << 10
+DIGEST = "digest"
 
 _logger = logging.getLogger(__name__)
 
@@ -38,14 +39,26 @@ def plain(value: Any, not_finite: Callable[[float], Any] = str) -> Any:
     return str(value)
 
 
-def config_digest(config: Mapping[str, Any]) -> str:
-    """SHA-256 of a config, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(plain(config), sort_keys=True).encode()).hexdigest()
+def sealed(value: dict[str, Any]) -> bytes:
+    """A JSON object that ends with the digest of itself without it: `unsealed` finds any byte that is another one."""
+    return _rendered(value | {DIGEST: hashlib.sha256(_rendered(value)).hexdigest()})
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """The object that `sealed` wrote. Raises ValueError unless it is that, byte for byte."""
+    value = _object(data)
+    if DIGEST not in value or sealed({name: value[name] for name in value if name != DIGEST}) != data:
+        raise ValueError("does not match its digest: it was cut short or changed")
+    return value
 
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file. Raises OSError."""
-    replace(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+    replace(path, _rendered(value))
+
+
+def _rendered(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
 def replace(path: Path, data: bytes) -> None:

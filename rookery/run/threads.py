@@ -8,10 +8,11 @@ and a learner overlap, each computes in its own thread: IMPALA on CartPole makes
 
 from __future__ import annotations
 
-from rookery import envs, spaces
+from rookery import spaces
+from rookery.algorithms.minibatches import MOST
 from rookery.envs.jax_sources import is_jax_id
 from rookery.run import startup
-from rookery.run.assemble import processes_of
+from rookery.run.assemble import spec_of
 from rookery.run.config import Config
 
 SMALL = 4_500_000  # multiply-adds of the largest product
@@ -30,7 +31,7 @@ def one_is_enough(cfg: Config) -> bool:
     if cfg.run.devices > 1 or cfg.run.learner_processes:  # those who share an update wait for each other
         return False
     rows = getattr(cfg.algorithm, "batch_size", None)
-    rows = rows or cfg.topology.steps_per_update(cfg.algorithm) / getattr(cfg.algorithm, "minibatches", 1)
+    rows = rows or cfg.topology.steps_per_update(cfg.algorithm) / (getattr(cfg.algorithm, "minibatches", 1) or MOST)
     width = max(*network.hidden, network.core_size if network.core != "none" else 1, 1)
     return rows * width**2 <= SMALL and (network.encoder == "mlp" or (network.encoder == "auto" and _vectors(cfg)))
 
@@ -40,7 +41,7 @@ def _vectors(cfg: Config) -> bool:
     if isinstance(cfg.env, str) and is_jax_id(cfg.env):
         return True
     try:
-        observation = envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options).observation
+        observation = spec_of(cfg).observation
     except Exception:  # what is wrong with it is said where it is made for good
         return False
     return all(len(space.shape or ()) <= 1 for _, _, space in spaces.leaves(observation))

@@ -10,30 +10,34 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rookery import envs
 from rookery.data.files import Gone
+from rookery.envs.memory import sizes_mb
 from rookery.run import checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
-from rookery.run.directory import BEST, LAST, Run
+from rookery.run.directory import BEST, LAST, Run, run_argument
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
-from rookery.run.ending import run_argument
 from rookery.run.kept import BestPolicy, resumable
-from rookery.run.meter import Meter, resident_mb
+from rookery.run.meter import Meter
+from rookery.run.records import plain
+from rookery.run.resuming import Resumption, take_over
 from rookery.run.returns import ReturnWindow
+from rookery.run.saving import Saver, insist
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
+from rookery.run.watchdog import Watchdog
+from rookery.signals import Interrupted
 from rookery.types import EnvPool, PyTree
 
 _logger = logging.getLogger(__name__)
 LOG_SECONDS = 1.0  # between rows of metrics.jsonl
-HELD_BYTES = 256 << 20  # of a checkpoint that is written while training goes on: one that needs more stops it meanwhile
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ class Trainer:
         """Everything that can be refused is refused here, before a worker starts and before a directory is made."""
         from rookery.workers.evaluator import Evaluator
 
-        self.config = cfg
+        self.config, self._interrupted = cfg, False
+        self._base = Path.cwd()  # of all paths, before an environment can change it
         self.spec, self.agent, self.graph = assemble(cfg)
         self.shown = shown_to(cfg, self.spec)  # demonstrations
         require_tensorboard(wanted=cfg.run.tensorboard)
@@ -89,23 +94,28 @@ class Trainer:
         self._runtime: Any = None
         self._snapshot: PyTree | None = None
         self._run: Run | None = None
+        self._resumption: Resumption | None = None  # until the first step after a checkpoint
+        self._continues = False  # in the directory of a run that was there before
         self._board: TensorBoard | None = None
         restarts = cfg.run.env_restarts
-        self._evaluator = Evaluator(self.agent, self._evaluation_pool, seed=cfg.run.seed + 1_000_003, env_restarts=restarts)
+        self._evaluator = Evaluator(
+            self.agent, self._evaluation_pool, seed=cfg.run.seed + 1_000_003, env_restarts=restarts,
+            wanted=lambda: not self._interrupted,
+        )  # fmt: skip
         self.progress: Any = None
         self.returns = ReturnWindow(target=cfg.run.stop_return)
         self.eval_return_mean: float | None = None
         self.best = BestPolicy()  # of all evaluations; what is asynchronous trains on before it is saved
         self.stopped_because: str | None = None
+        self._hangs: envs.EnvironmentFailed | None = None
+        self.on_hang: Callable[[envs.EnvironmentFailed], None] = self._note_hang  # from another thread
+        self._watchdog: Watchdog | None = None
         self._ended_by_evaluation = False
         self.warnings: list[str] = []  # what was wrong with how it learned, said in the end
         self.seconds_to_target: float | None = None
         self.meter = Meter(cfg.topology)
         self._written_result = False
-        self.last_checkpoint: Path | None = None  # the last one written
-        self._writer = ThreadPoolExecutor(1, "checkpoint")
-        self._writing: Future[Path] | None = None
-        self._writing_best: Future[None] | None = None
+        self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
         self._logged = self._saved_at = self._evaluated_at = 0.0
         self._done = (0, 0)  # steps and updates at the last row
 
@@ -113,20 +123,23 @@ class Trainer:
 
     def advance(self) -> Any:
         """One step of the topology: at least one update, or a sign of life after half a second."""
-        if self._driver is None:
-            self._start()
-        if self._writing is not None and self._writing.done():
-            self._settle()
-        if self._writing_best is not None and self._writing_best.done():
-            self._settle_best()
-        progress = next(self._driver)
+        self._saver.poll()
+        with self._resumption.restoring() if self._resumption else contextlib.nullcontext():
+            if self._driver is None:
+                self._start()
+            progress = next(self._driver)
+        if self._hangs is not None:
+            raise self._hangs
         self.progress = progress
+        if self._resumption is not None and self._resumption.has_begun(progress):
+            self._go_on(self._resumption)
         now = self.seconds
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self.meter.add(now, progress)
         for mended in progress.mended:
             self._tell_mended(mended)
-        self._schedule(progress)
+        if self._resumption is None:  # else only a sign of life
+            self._schedule(progress)
         if now - self._logged >= LOG_SECONDS:
             self._log(now)
         return progress
@@ -141,6 +154,10 @@ class Trainer:
 
         self._open_run()
         self._runtime, options = open_runtime(self.config), self.config.run
+        self._watchdog = Watchdog(
+            options.env_step_seconds, warn=self._tell_stall, give_up=lambda error: self.on_hang(error)
+        )  # fmt: skip
+        self._watchdog.start()
         job = Job(
             self.agent, self.spec, pool_factory(self.config), self._runtime, options.seed, options.devices,
             env_restarts=options.env_restarts, env=self.config.env, env_options=self.config.env_options,
@@ -149,10 +166,18 @@ class Trainer:
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
 
+    def _tell_stall(self, text: str) -> None:
+        _logger.warning("%s", text)
+        self.say(text)
+
+    def _note_hang(self, error: envs.EnvironmentFailed) -> None:
+        """The next step of the topology raises it: the thread that hangs is abandoned."""
+        self._hangs = error
+
     def _tell_mended(self, mended: envs.Mended) -> None:
         """The first line to the user, and all of it to the run's log."""
         many = f"{len(mended.env_ids)} environments were" if len(mended.env_ids) > 1 else "it was"
-        _logger.warning("%s rebuilt: %s", many, mended.message)
+        _logger.warning("%s rebuilt (%s): %s", many, mended.kind, mended.message)
         self.say(f"{mended.message.splitlines()[0]}; {many} rebuilt, see log.txt")
 
     def _schedule(self, progress: Any) -> None:
@@ -162,7 +187,8 @@ class Trainer:
         every = options.eval_every or (max(1, planned // 20) if options.stop_eval_return is not None else None)
         if every and updates - self._evaluated_at >= every:
             self._evaluated_at = updates
-            self.evaluate()
+            with contextlib.suppress(Interrupted):
+                self.evaluate()
         if self._goal_is_evaluated():  # first: a policy that was asked for is kept, also where the budget ends with it
             self.stopped_because = f"eval_return_mean reached {options.stop_eval_return:g}"
             self.seconds_to_target, self._ended_by_evaluation = round(self.seconds, 3), True
@@ -174,7 +200,8 @@ class Trainer:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
-        if progress.snapshot is not None and updates - self._saved_at >= period and self.stopped_because is None:
+        due = self._saver.is_due(updates - self._saved_at >= period)
+        if progress.snapshot is not None and due and self.stopped_because is None:
             self._save(behind=True)
 
     def _goal_is_evaluated(self) -> bool:
@@ -189,10 +216,10 @@ class Trainer:
         meta = {
             "system": self.config.system, "env": self.config.env_name, "env_steps": progress.env_steps,
             "updates": progress.updates, "seconds": self.seconds, "eval_return_mean": evaluation.return_mean,
-            "eval_episodes": len(evaluation.returns),
+            "eval_episodes": len(evaluation.returns), "config": plain(self.config.to_dict()),
         }  # fmt: skip
         if self.best.offer(progress.params, meta):
-            self._write_best()
+            self._saver.save_best(self._open_run())
         return evaluation
 
     def _evaluate_kept(self, *, play: bool) -> None:
@@ -207,17 +234,21 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------- keeping
 
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The last one written."""
+        return self._saver.last
+
     def save(self) -> Path:
         """Writes a checkpoint that training continues from; returns its directory."""
         if self.progress is None:
             self.advance()
-        while self.progress.snapshot is None:
+        while self.progress.snapshot is None or self._resumption is not None:
             self.advance()
         return self._save()
 
     def _save(self, *, behind: bool = False) -> Path:
-        """behind: it is written while training goes on, if there is memory for a copy of what is new in it."""
-        self._settle()
+        """behind: while training goes on, and a disk that fails is no error."""
         while True:
             with contextlib.suppress(Gone):  # with a shard, before it was written: the next snapshot is without that
                 return self._write(self.progress.snapshot(), behind=behind)
@@ -229,44 +260,11 @@ class Trainer:
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
         meta["seconds"] = tree["trainer"]["seconds"]
         meta["demonstrations"] = self.shown.digest if self.shown else None
-        path, contents = checkpoint.path_of(run.checkpoints, updates), checkpoint.Contents.of(tree, meta)
-        held = contents.held(run.checkpoints, HELD_BYTES) if behind else None
-
-        def write() -> Path:
-            written = checkpoint.write(path, held or contents)
-            checkpoint.prune(run.checkpoints, keep=self.config.run.keep_checkpoints)
-            return written
-
-        if held is None:
-            self.last_checkpoint = write()
-        else:
-            self._writing = self._writer.submit(write)
+        meta["config"] = plain(self.config.to_dict())
+        contents = checkpoint.Contents.of(tree, meta)
         self._saved_at = updates
-        return path
-
-    def _write_best(self) -> None:
-        """Behind the training, by the thread that writes checkpoints: never two at a time in one directory."""
-        if self._writing_best is not None and self._writing_best.cancel():  # it still waits for a checkpoint: this one does
-            self._writing_best = None
-        self._settle_best()
-        self._writing_best = self._writer.submit(self.best.write, self._open_run().checkpoints)
-
-    def _settle_best(self) -> None:
-        """Waits for the best policy that is being written; a disk that fails costs a warning, never the run."""
-        writing, self._writing_best = self._writing_best, None
-        if writing is not None:
-            try:
-                writing.result()
-            except checkpoint.StorageError as error:
-                _logger.warning("the best policy so far is in memory only: %s", error)
-                self.say(f"the best policy so far is not saved, see log.txt: {error}")
-
-    def _settle(self) -> None:
-        """Waits for what is being written; raises what went wrong with a checkpoint."""
-        self._settle_best()
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            self.last_checkpoint = writing.result()
+        (self._saver.save_behind if behind else self._saver.save)(run, updates, contents)
+        return checkpoint.path_of(run.checkpoints, updates)
 
     def _catch_up(self, snapshot: PyTree) -> None:
         """A topology that drains before it saves trains on while it does: the snapshot is ahead of the last progress."""
@@ -278,9 +276,9 @@ class Trainer:
 
     def restore(self, path: str | Path) -> None:
         """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
-        self._settle()
+        self._saver.settle()
         self._stop_driver()
-        run = Run.open(path, self.config.run.runs)
+        run = Run.open(path, self._base / self.config.run.runs)
         directory = resumable(run)
         tree, meta = checkpoint.load(directory)
         for what, mine in (("system", self.config.system), ("env", self.config.env_name)):
@@ -291,35 +289,53 @@ class Trainer:
                 f"{directory} was trained with other demonstrations than {self.config.algorithm.demonstrations} holds now: "
                 "give the file of then, or train a new run"
             )
-        self._snapshot = tree["topology"]
-        self.returns.restore(tree["trainer"]["returns"])
-        updates = int(self._snapshot["meters"]["updates"])
-        self._saved_at = self._evaluated_at = updates
-        self.resumed_at = float(tree["trainer"]["seconds"])
+        resumption = Resumption.of(directory, run, meta, self.config)
+        with resumption.restoring():
+            self._snapshot = tree["topology"]
+            saved_params(self.agent, self._snapshot)  # what is learned fits, before anything is started
+            self.returns.restore(tree["trainer"]["returns"])
+            self.resumed_at = float(tree["trainer"]["seconds"])
+            resumption = resumption.at(self._snapshot)
+        self._resumption = resumption
+        self._saved_at = self._evaluated_at = resumption.updates
         self._began = time.perf_counter() - self.resumed_at
-        self.meter = Meter(self.config.topology, updates=updates)
+        self.meter = Meter(self.config.topology, updates=resumption.updates)
         self.progress, self.stopped_because, self._ended_by_evaluation = None, None, False
 
     def continue_run(self, run: Run, directory: Path) -> None:
         """Goes on in that run's directory, from one of its checkpoints: what was written after it is written again.
 
-        The best policy stays what it was, also if it is younger than the checkpoint: it was evaluated, and it is there.
+        Only when the first step has succeeded is anything there changed. The best policy stays what it was, also if it is
+        younger than the checkpoint: it was evaluated, and it is there.
         """
         run.lock()
-        self._run = run
-        run.attach_log()
+        self._run, self._continues = run, True
         self.restore(directory)
         self.best.read(run.checkpoints)
-        run.rewind(int(self._saved_at))
+
+    def _go_on(self, resumption: Resumption) -> None:
+        """The first step after a checkpoint has succeeded: the run that it continues is its own from now on."""
+        if self._continues and self._run is not None:
+            take_over(self._run, self.config, resumption)
+        self._resumption = None
+        if resumption.cut:
+            text = f"{self.config.env_name} cannot be saved: the {resumption.cut} episodes that were being played were cut"
+            _logger.warning("%s, new ones have begun", text)
+            self.say(text)
 
     def _open_run(self) -> Run:
         if self._run is None:
-            options = self.config.run
-            self._run = Run.create(options.runs, options.run, self.config.to_dict(), config.command(self.config))
+            options, told = self.config.run, (self.config.to_dict(), config.command(self.config))
+            self._run = Run.create(options.runs, options.run, *told, base=self._base)
             self._run.attach_log()
-        if self.config.run.tensorboard and self._board is None:
+        if self.config.run.tensorboard and self._board is None and not self._waits_to_continue:
             self._board = TensorBoard(self._run.path / "tensorboard")
         return self._run
+
+    @property
+    def _waits_to_continue(self) -> bool:
+        """Is the run still as it was left, and not to be touched?"""
+        return self._continues and self._resumption is not None
 
     # ------------------------------------------------------------------------------------------- telling
 
@@ -336,7 +352,7 @@ class Trainer:
         """Which policy stands for the run: BEST where an evaluation ended it (and that policy is on disk), else LAST."""
         return BEST if self._ended_by_evaluation and self.best.is_written else LAST
 
-    @property
+    @functools.cached_property
     def num_parameters(self) -> int:
         """Of the network: what is learned by gradient."""
         import jax
@@ -383,8 +399,9 @@ class Trainer:
         left_out = ("phases", "report", "starting", "waiting")
         values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in left_out}
         values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
-        values |= {"rss_mb": resident_mb(), "env_failures": self.progress.env_failures} | self.progress.workers
-        self._open_run().write_metrics(values)
+        values |= sizes_mb() | {"env_failures": self.progress.env_failures} | self.progress.workers
+        if not self._waits_to_continue:
+            self._open_run().write_metrics(values)
         if self._board is not None:
             self._board.write(values, row.env_steps)
         self._display.update(row)
@@ -393,7 +410,7 @@ class Trainer:
         """The numbers of `rookery train --json`."""
         p, total = self.progress, self.meter.total
         return {
-            "run": str(self._run.path) if self._run else None,
+            "run": str(self._run.shown) if self._run else None,
             "system": self.config.system,
             "env": self.config.env_name,
             "env_steps": p.env_steps,
@@ -424,20 +441,29 @@ class Trainer:
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
         """Saves, evaluates, writes the result and closes. What is told and returned is what the kept checkpoint holds."""
-        self.save()
+        self._save_last()
         if not self.best.is_written:  # the disk may be well again
-            self._write_best()
-            self._settle_best()
+            self._saver.save_best(self.run)
+            self._saver.settle()
         self.progress = dataclasses.replace(self.progress, report=self.progress.report | self.progress.inspect())
         self._log(self.seconds)
         self.warnings = self._judged()
         trained = self.metrics()  # before the evaluation: it is not part of the training time
-        self._evaluate_kept(play=evaluate and self.config.run.eval_episodes > 0)
+        with contextlib.suppress(Interrupted):
+            self._evaluate_kept(play=evaluate and self.config.run.eval_episodes > 0)
         trained |= {"eval_return_mean": self.eval_return_mean, "eval_return_best": self.best.eval_return_mean}
         self._write_result(status, trained)
+        if not self.run.is_there:
+            raise checkpoint.StorageError(self.last_good())
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
         return result
+
+    def _save_last(self) -> None:
+        try:
+            insist(self.save, self.say)
+        except checkpoint.StorageError as error:
+            raise checkpoint.StorageError(f"{error} {self.last_good(go_on=True)}") from error
 
     def _judged(self) -> list[str]:
         """What was wrong with how it learned."""
@@ -450,24 +476,46 @@ class Trainer:
         self._write_result("failed", self.metrics() if self.progress else {})
 
     def _write_result(self, status: str, metrics: dict[str, Any]) -> None:
-        self._settle_best()
-        if self._run is not None and not self._written_result:
+        self._saver.settle()
+        if self._run is not None and not self._written_result and not self._waits_to_continue:
             more = {"seed": self.config.run.seed, "reason": self.stopped_because, "policy_lag_max": self.meter.total.lag_max}
             told = {"policy": self.kept, "warnings": self.warnings}
             self._written_result = self._run.write_result(status, metrics | more | told)
 
     def last_good(self, *, go_on: bool = False) -> str:
         """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""
-        wait([self._writing] if self._writing else [])
+        self._saver.wait()
+        if not self.run.is_there:
+            return f"{self.run.shown} was removed while it was trained, and its checkpoints with it."
         path = checkpoint.newest(self.run.checkpoints)[0]
-        command = f" Go on with: rookery resume {run_argument(self.run.name, self.run.path)}" if go_on else ""
-        return f"Last good checkpoint: {path}.{command}" if path else "There was no checkpoint yet."
+        command = f" Go on with: rookery resume {run_argument(self.run.name, self.run.shown)}" if go_on else ""
+        return f"Last good checkpoint: {self.run.shown_as(path)}.{command}" if path else "There was no checkpoint yet."
+
+    def interrupt(self, name: str) -> bool:
+        """Asks for an end, from any thread: steps and updates under way are finished, evaluations are not.
+
+        False: nothing was trained yet that could be saved."""
+        self._interrupted = True
+        self.stopped_because = self.stopped_because or name
+        return self.progress is not None
+
+    def leave(self, name: str) -> str:
+        """Says in the run's directory that there was no time to finish, and what is left; for another thread than the run's.
+
+        A run that was to be resumed, and did not come to it, stays as it was."""
+        began = self.progress is not None
+        self.stopped_because = f"{name}, and no time to save" if began else name
+        if began or not self.resumed_at:
+            self._write_result("stopped", self.metrics() if began else {})
+        self._display.close()
+        why = "what was under way did not end in time" if began else "nothing was trained yet"
+        return f"{why}. {self.last_good(go_on=True)}"
 
     def show(self, *, json: bool = False) -> None:
         """Draws the progress from now on: live in a terminal, else as lines; nothing with `json`."""
         run = self._open_run()
         header = Header(
-            name=run.name, system=self.config.system, env=self.config.env_name, path=run.path,
+            name=run.name, system=self.config.system, env=self.config.env_name, path=run.shown,
             num_params=self.num_parameters,
         )  # fmt: skip
         self._display = open_display(header, json=json)
@@ -484,15 +532,15 @@ class Trainer:
             self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
-        self._writer.shutdown()
-        if self._writing is not None and (error := self._writing.exception()) is not None:
-            _logger.error("%s", error)
+        self._saver.close()
         if self._board is not None:
             self._board.close()
         if self._run is not None:
             self._run.close()
 
     def _stop_driver(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._driver is not None:
             self._driver.close()
             self._driver = None

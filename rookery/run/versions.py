@@ -41,16 +41,16 @@ def fingerprint(config: Any = None) -> dict[str, str]:
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     found = versions() | {"rookery's source": digest.hexdigest()[:12]}
     if config is not None:
-        options = dict(_flat({part: value for part, value in config.to_dict().items() if part != "machine"}))
+        options = dict(flat({part: value for part, value in config.to_dict().items() if part != "machine"}))
         text = json.dumps(options, sort_keys=True)
         found |= options | {"config's digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
     return found
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """(algorithm.learning_rate, 0.001) for every option; without addresses in memory, which differ everywhere."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else key)
+            yield from flat(inner, f"{name}.{key}" if name else key)
     else:
         yield name, re.sub(r" at 0x[0-9a-f]+", "", str(value))

@@ -30,6 +30,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from rookery import signals
 from rookery.runtime.carried import Carried, carried
 from rookery.runtime.interface import WorkerLost
 from rookery.trees import tree_map
@@ -120,11 +121,12 @@ class Child:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # of its stdout and stderr: read when it is gone
         path = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
         fds = [theirs.fileno(), *boards]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from rookery.runtime.child import main; main{(*fds,)}"],
-            pass_fds=fds, stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
-            env={**os.environ, **variables, "PYTHONPATH": path},
-        )  # fmt: skip
+        with signals.Shielded():
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from rookery.runtime.child import main; main{(*fds,)}"],
+                pass_fds=fds, stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
+                env={**os.environ, **variables, "PYTHONPATH": path},
+            )  # fmt: skip
         theirs.close()
         self.pid = self._process.pid
         self._mail = Mail(mine.detach(), out=boards[0], into=boards[1])
@@ -181,8 +183,7 @@ def _kept(answer: Any) -> Any:
 
 
 def main(fd: int, into: int, out: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the parent decides; it may have something to save first
+    signals.ignore()
     threading.Thread(target=_die_with, args=(fd,), daemon=True).start()
     mail, worker = Mail(fd, out=out, into=into), None
     while True:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+from rookery.envs.budget import GOOD_STEPS
 from rookery.envs.pool import EnvironmentFailed, derive_seed, env_ids, join, split
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime, WorkerLost
@@ -40,7 +41,9 @@ class HostedPool:
         self.spec, self.num_envs, self.groups = spec, hosts * envs_per_host, split(hosts * envs_per_host, hosts * groups)
         self._runtime, self._envs, self._per_host = runtime, envs_per_host, groups
         patience = runtime.patience
-        terms = Terms(least=hosts, most=hosts, in_flight=groups, call_deadline=patience, start_deadline=patience)
+        terms = Terms(
+            least=hosts, most=hosts, in_flight=groups, call_deadline=patience, start_deadline=patience, good_calls=GOOD_STEPS
+        )  # fmt: skip
         self._fleet = Fleet(runtime, "host", Roster(terms), start)
         self._states: list[Literal["new", "resetting", "here", "gone"]] = ["new"] * hosts
         self._seed, self._incarnation = 0, [0] * hosts
@@ -155,7 +158,7 @@ class HostedPool:
         if answer.failure is not None:
             error = answer.failure
             lost = tuple(env + offset for env in error.lost)
-            self._answers[group] = EnvironmentFailed(f"host {host}: {error}", error.env_id + offset, lost)
+            self._answers[group] = EnvironmentFailed(f"host {host}: {error}", error.env_id + offset, lost, error.kind)
         else:
             self._answers[group] = answer.step._replace(env_ids=env_ids(self.groups[group]))
 

@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rookery.ranges import NotNegative
+
 
 class WorkerLost(RuntimeError):
     """A worker is gone. Whatever it was asked and had not answered was not done, or cannot be known to be done."""
@@ -33,9 +35,9 @@ class RuntimeRefused(ValueError):
 class Resources:
     """What each worker of a role takes of a machine (ray only)."""
 
-    cpus: float = 1.0
+    cpus: NotNegative = 1.0
     """Cores."""
-    gpus: float = 0.0
+    gpus: NotNegative = 0.0
     """GPUs."""
     variables: tuple[str, ...] = ()
     """Environment variables handed on to it, by name."""

@@ -20,9 +20,11 @@ import math
 import os
 import queue
 import secrets
-import select
 import shutil
 import signal
+import socket
+import struct
+import subprocess
 import tempfile
 import threading
 import time
@@ -38,11 +40,13 @@ import numpy as np
 import ray
 from ray import exceptions
 
+from rookery import signals
 from rookery.data.queue import Stored
 from rookery.runtime.carried import Carried, carried
 from rookery.runtime.interface import ArgumentLost, Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.links import LOOK_SECONDS, SILENT_SECONDS, Address, Links
 from rookery.runtime.local import LocalRuntime
+from rookery.runtime.undertaker import MARK, await_death, end, watch_over
 from rookery.trees import tree_map
 
 LOST = (
@@ -51,10 +55,10 @@ LOST = (
 )  # fmt: skip
 ONE_THREAD = {"NPROC": "1", "JAX_PLATFORMS": "cpu"}  # XLA on one core each; the Eigen flag alone leaves it two
 PREFIX = "rookery-ray-"
-MARK = "ROOKERY_RAY"  # in the environment of all processes of a Ray that we start: its directory. Titles must not overwrite it
 ROOT = Path("/tmp")  # Ray's sockets lie below, and the path of a socket has 107 characters: TMPDIR may be too long
 CLOSE_SECONDS = 5.0
 PULSE_SECONDS, LOST_SECONDS = 2.0, 15.0  # the head is asked this often, and given up when it is silent for so long
+REACH_SECONDS, JOIN_SECONDS = 5.0, 10.0  # for an address to accept a connection, and then for a head to answer
 _STOP = object()
 _logger = logging.getLogger(__name__)
 _TOKEN = secrets.token_hex(32)  # of every Ray that this process starts: Ray reads it once and keeps it
@@ -62,6 +66,37 @@ _TOKEN = secrets.token_hex(32)  # of every Ray that this process starts: Ray rea
 
 class ClusterLost(WorkerLost):
     """The head of the cluster is gone, and nothing can be started or ended without it."""
+
+
+class _Raylet:
+    """The process through which this one reaches its Ray. When it is gone, the next touch of Ray's store ends this process
+    from within Ray, unsaid, with status 1: from then on nothing here may touch it."""
+
+    def __init__(self) -> None:
+        self.gone = threading.Event()
+
+    def watch(self) -> None:
+        """From now on, until it dies: the kernel says so at once."""
+        self.gone = gone = threading.Event()
+        node: Any = ray._private.worker._global_node
+        if node is None:  # Ray's client, which has none here
+            return
+        with socket.socket(socket.AF_UNIX) as ours:
+            ours.connect(node.raylet_socket_name)
+            pid, _, _ = struct.unpack("3i", ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+
+        def mourn() -> None:
+            await_death(pid)
+            gone.set()
+
+        threading.Thread(target=mourn, name="ray-raylet", daemon=True).start()
+
+    def require(self) -> None:
+        if self.gone.is_set():
+            raise ClusterLost("the Ray of this machine is gone: its raylet was ended. Resume the run from its last checkpoint.")
+
+
+_raylet = _Raylet()
 
 
 class InsecureCluster(UserWarning):
@@ -133,6 +168,7 @@ class Shared:
 
     def ref(self) -> Any:
         if self._ref is None:
+            _raylet.require()
             self._ref, self._value = ray.put(_plain(self._value)), None
         return self._ref
 
@@ -156,13 +192,16 @@ class RayHandle:
         self.ready = runtime.watch(self, actor.make.remote(*made))
 
     def call(self, method: str, *args: Any) -> Future:
+        _raylet.require()
         return self._runtime.watch(self, self.actor.call.remote(method, *map(_reference, args)))
 
     def fill(self, method: str, out: Any) -> Future:
+        _raylet.require()
         said, rollout = self.actor.fill.options(num_returns=2).remote(method, *map(_reference, self._told))
         return self._runtime.watch(self, said, rollout, out)
 
     def keep(self, method: str, *args: Any) -> Future:
+        _raylet.require()
         said, kept = self.actor.call.options(num_returns=2).remote(method, *map(_reference, args))
         pair: Future = Future()
 
@@ -188,7 +227,7 @@ class RayHandle:
             told = self._told
             news = self._telling = told[0] > self._sent and not self.dead
             self._sent = told[0]
-        if news:
+        if news and not _raylet.gone.is_set():
             ref = self.actor.now.remote(*map(_reference, told))
             ref.future().add_done_callback(lambda _: self._runtime.later(self.tell))
 
@@ -196,6 +235,8 @@ class RayHandle:
         with self.fence:  # a copy that is under way ends first, and none begins after it
             self.dead = True
         self._runtime.forget(self)
+        if _raylet.gone.is_set():
+            return
         with contextlib.suppress(Exception):
             ray.kill(self.actor)
         if self.ready.done() and self.ready.exception() is None:
@@ -215,12 +256,14 @@ class RayRuntime:
         self,
         *,
         address: str | None = None,
+        strict: bool = False,
         resources: Mapping[str, Resources],
         counts: Mapping[str, tuple[int, int]],
         prepare: Callable[[], None],
         versions: Callable[[], dict[str, str]],
     ) -> None:
-        """resources and counts (least, most): of each role that lives in actors; prepare: before anything else in one."""
+        """resources and counts (least, most): of each role that lives in actors; prepare: before anything else in one;
+        strict: what would be warned of because it is not secure is refused."""
         self.near = LocalRuntime()
         self._resources, self._prepare, self._versions = resources, prepare, versions
         self._expected = versions()
@@ -237,7 +280,7 @@ class RayRuntime:
                 needed = sum(most * resources[role].cpus for role, (_, most) in counts.items())
                 self._own = _start(cpus=max(len(os.sched_getaffinity(0)), math.ceil(needed)))
             else:
-                _join(address)
+                _join(address, strict=strict)
                 self._joined = True
         try:
             self._refuse_what_cannot_be(counts)
@@ -252,6 +295,7 @@ class RayRuntime:
     def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Any:
         if role not in self._resources:
             return self.near.spawn(worker, *args, name=name, role=role, **kwargs)
+        _raylet.require()
         wanted = self._resources[role]
         variables = {name: os.environ[name] for name in wanted.variables if name in os.environ}
         if not _started_here:  # else its processes have inherited these; passing them costs an actor 1-4 s at its start
@@ -271,6 +315,7 @@ class RayRuntime:
         return Shared(value)
 
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]:
+        _raylet.require()
         if (silent := time.monotonic() - self._pulse) > LOST_SECONDS:
             raise ClusterLost(
                 f"the head of the Ray cluster has not answered for {silent:.0f} s. Resume the run from its last checkpoint; "
@@ -292,7 +337,7 @@ class RayRuntime:
             return
         self._closed = True
         self.near.close()
-        lost = time.monotonic() - self._pulse > LOST_SECONDS
+        lost = _raylet.gone.is_set() or time.monotonic() - self._pulse > LOST_SECONDS
         if ray.is_initialized() and not lost:
             closing = [handle.actor.call.remote("close") for handle in self._handles if handle.ready.done()]
             if closing:
@@ -383,6 +428,7 @@ class RayRuntime:
                 continue
             handle, future, raw, other, out = item
             try:
+                _raylet.require()
                 value = raw.result()
                 self.fetched_bytes += _nbytes(value)
                 if isinstance(out, Stored):
@@ -463,6 +509,7 @@ def differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]
 
 
 _started_here = False
+_watchers: dict[Path, subprocess.Popen[bytes]] = {}  # over each Ray that we started
 
 
 def _start(*, cpus: int) -> Path:
@@ -470,9 +517,11 @@ def _start(*, cpus: int) -> Path:
     global _started_here
     _sweep()
     directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=ROOT))
+    signals.before_leaving(functools.partial(_remove, directory))
     token = os.open(directory / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(token, "w") as file:
         file.write(_TOKEN)
+    _watchers[directory] = watch_over(directory)
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, ray.init turns tokens on; set after the import of ray, it is not seen
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(directory / "token")
     try:
@@ -487,30 +536,74 @@ def _start(*, cpus: int) -> Path:
         _remove(directory)
         raise
     _started_here = True
+    _raylet.watch()
     _into_the_log()
     return directory
 
 
-def _join(address: str) -> None:
+def _join(address: str, *, strict: bool = False) -> None:
+    """strict: a cluster of other machines that asks for no token is refused, and not only warned of."""
+    _ask(address)
     try:
         with _signals_kept():
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except exceptions.AuthenticationError as error:
-        raise RuntimeRefused(
-            f"the cluster at {address} asks for a token: set RAY_AUTH_MODE=token and put the cluster's token into "
-            f"~/.ray/auth_token ({str(error).splitlines()[0]})"
-        ) from error
     except (ConnectionError, exceptions.RayError, RuntimeError, ValueError) as error:
         raise WorkerLost(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}") from error
+    _raylet.watch()
     _into_the_log()
     nodes = [node["NodeManagerAddress"] for node in ray.nodes()]
     if os.environ.get("RAY_AUTH_MODE") != "token" and not all(map(_loopback, nodes)):
-        warnings.warn(
+        insecure = (
             f"THE RAY CLUSTER AT {address} ASKS NOBODY FOR A TOKEN. Whoever reaches its ports can run code on "
-            f"{len(nodes)} machines as you. Start it with RAY_AUTH_MODE=token (docs/cluster.md).",
-            InsecureCluster,
-            stacklevel=4,
+            f"{len(nodes)} machines as you. Start it with RAY_AUTH_MODE=token (docs/cluster.md)."
         )
+        if strict:
+            ray.shutdown()
+            raise RuntimeRefused(f"{insecure} Refused, for --strict-security was asked for.")
+        warnings.warn(insecure, InsecureCluster, stacklevel=4)
+
+
+def _ask(address: str) -> None:
+    """Is a head there, and does it take our token? ray.init itself tries again and again, and hears no signal meanwhile."""
+    head = address.removeprefix("ray://")
+    if ":" not in head:
+        return  # "auto": a Ray of this machine
+    host, _, port = head.rpartition(":")
+    check = "check the address, that `ray start --head` runs there, and that no firewall is between"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise WorkerLost(f"no Ray cluster answers at {address} ({error}): {check}") from error
+    if head != address:
+        return  # Ray's client: another protocol
+    said: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    raylet: Any = ray._raylet
+
+    def ask() -> None:
+        try:
+            raylet.GcsClient(address=address).internal_kv_keys(b"rookery", None, timeout=JOIN_SECONDS)
+            said.put(None)
+        except BaseException as error:
+            said.put(error)
+
+    threading.Thread(target=ask, name="ray-ask", daemon=True).start()
+    answer = _answer(said, JOIN_SECONDS)
+    if isinstance(answer, exceptions.AuthenticationError):
+        raise RuntimeRefused(
+            f"the cluster at {address} does not take our token: set RAY_AUTH_MODE=token and put the cluster's token into "
+            f"~/.ray/auth_token, or into RAY_AUTH_TOKEN ({str(answer).splitlines()[0]})"
+        ) from answer
+    if answer is not None:
+        raise WorkerLost(f"no Ray cluster answers at {address} ({str(answer).splitlines()[0]}): {check}") from answer
+
+
+def _answer(said: queue.SimpleQueue[BaseException | None], seconds: float) -> BaseException | None:
+    """What another thread says in time. In short waits: a signal's handler runs between them."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(queue.Empty):
+            return said.get(timeout=0.1)
+    return TimeoutError(f"something listens there, but no head of a Ray said a word for {seconds:g} s")
 
 
 def _leave(own: Path | None) -> None:
@@ -518,44 +611,17 @@ def _leave(own: Path | None) -> None:
 
     own: the directory of a Ray that we started, whose agents would outlive their head by a minute."""
     if own is not None:
-        _end(own)
+        end(own)
         node: Any = ray._private.worker._global_node
         if node is not None:  # it would make the directory anew, to remove from it what was spilled
             node.destroy_external_storage = lambda: None
-    ending = threading.Thread(target=ray.shutdown, daemon=True)
-    ending.start()
-    ending.join(CLOSE_SECONDS)
-    if ending.is_alive():
-        atexit.unregister(ray.shutdown)
-
-
-def _end(directory: Path) -> None:
-    """Ends all processes of a Ray that we started and waits for their death: a worker that is just starting would make its
-    directories anew. They are known by what they inherited, so that those are found, too, whose parent died before them."""
-    deadline = time.monotonic() + CLOSE_SECONDS
-    while (left := _processes(directory)) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(OSError):
-                _kill(pid, deadline - time.monotonic())
-
-
-def _processes(directory: Path) -> list[int]:
-    """Those that have the mark of this Ray in their environment; of the dead, nothing can be read."""
-    mark, found = f"{MARK}={directory}".encode(), []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            found += [int(path.parent.name)] if mark in path.read_bytes().split(b"\0") else []
-    return [pid for pid in found if pid != os.getpid()]
-
-
-def _kill(pid: int, seconds: float) -> None:
-    process, death = os.pidfd_open(pid), select.poll()
-    try:
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-        death.register(process, select.POLLIN)
-        death.poll(max(0.0, seconds) * 1000)
-    finally:
-        os.close(process)
+    if not _raylet.gone.is_set():
+        ending = threading.Thread(target=ray.shutdown, daemon=True)
+        ending.start()
+        ending.join(CLOSE_SECONDS)
+        if not ending.is_alive():
+            return
+    atexit.unregister(ray.shutdown)
 
 
 def _into_the_log() -> None:
@@ -576,8 +642,11 @@ def _remove(directory: Path) -> None:
     _started_here = False
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
         os.environ.pop(name, None)
-    _end(directory)
+    end(directory)
     shutil.rmtree(directory, ignore_errors=True)
+    if (watcher := _watchers.pop(directory, None)) is not None:
+        watcher.kill()
+        watcher.wait()
 
 
 def _sweep() -> None:

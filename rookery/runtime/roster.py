@@ -5,16 +5,16 @@
 
 It has no clock, no thread and no worker: it is told what happened and when, and `plan` says what to start and stop. A
 place (0, 1, ...) is the same logical worker for ever; each worker put there is a new life of it. Whatever an earlier
-life still says is not heard. A place that is lost too often within a window ends the fleet: `Exhausted`.
+life still says is not heard. A place that is lost again and again without progress in between ends the fleet: `Exhausted`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from rookery.envs.budget import Budget
 from rookery.runtime.interface import WorkerLost
 
 
@@ -44,10 +44,10 @@ class Terms:
     least: int = 1
     most: int = 1
     in_flight: int = 1  # calls per worker
-    back_off: float = 0.1  # before the first replacement of a place; doubles with each loss within the window
+    back_off: float = 0.1  # before the first replacement of a place; doubles with each loss without progress
     back_off_most: float = 30.0
-    losses: int = 5  # of one place within the window; one more ends the fleet
-    window: float = 60.0
+    losses: int = 5  # of one place without progress in between; one more ends the fleet
+    good_calls: float = 1  # answered ones that give back one loss (see envs/budget.py)
     call_deadline: float | None = None  # for an answer; None: a call may take for ever
     start_deadline: float | None = None
 
@@ -62,10 +62,10 @@ State = Literal["absent", "waiting", "starting", "working", "leaving"]
 @dataclass
 class _Place:
     life: Life
+    budget: Budget
     state: State = "absent"
     since: float = float("-inf")  # waiting: until when; starting, working: when it last showed a sign of life
     calls: int = 0
-    losses: deque[float] = field(default_factory=deque)  # when, within the window
 
 
 class Roster:
@@ -73,7 +73,7 @@ class Roster:
         """lives: the number of the life with which each place begins, where a fleet is continued."""
         self.terms = terms
         numbers = [*lives, *[0] * terms.most][: terms.most]
-        self._places = [_Place(Life(place, number)) for place, number in enumerate(numbers)]
+        self._places = [_Place(Life(place, number), Budget(terms.losses)) for place, number in enumerate(numbers)]
         self.lost_calls = self.lost_workers = self.late = 0
 
     # ------------------------------------------------------------------------------------------ what to do
@@ -142,7 +142,13 @@ class Roster:
             return False
         place.calls -= 1
         place.since = now
+        self.earned(life)
         return True
+
+    def earned(self, life: Life) -> None:
+        """A worker has done what counts as progress, by an answer or otherwise."""
+        if self.alive(life):
+            self._places[life.place].budget.earn(1 / self.terms.good_calls)
 
     def seen(self, life: Life, now: float) -> None:
         """A worker has shown that it lives."""
@@ -157,14 +163,11 @@ class Roster:
         leaving = place.state == "leaving"
         self.lost_calls += place.calls
         self.lost_workers += 1
-        while place.losses and now - place.losses[0] > terms.window:
-            place.losses.popleft()
-        place.losses.append(now)
-        times = len(place.losses)
-        if times > terms.losses:
-            raise Exhausted(f"worker {life.place} was lost {times} times within {terms.window:g} s. The last time: {why}")
+        if not place.budget.spend():
+            times = f"{terms.losses + 1} times without enough answers in between"
+            raise Exhausted(f"worker {life.place} was lost {times}. The last time: {why}")
         self._vacate(place)
-        place.since = now + min(terms.back_off * 2 ** (times - 1), terms.back_off_most)
+        place.since = now + min(terms.back_off * 2 ** (place.budget.in_a_row - 1), terms.back_off_most)
         place.state = "absent" if leaving else "waiting"
         return True
 

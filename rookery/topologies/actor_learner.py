@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from rookery.data.queue import Taken
+from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
@@ -33,24 +34,24 @@ class ActorLearner:
     """Collectors stream rollouts to a learner that never waits while data exists."""
 
     overlaps: ClassVar[bool] = True
-    num_envs: int = 32
+    num_envs: Count = 32
     """Environments in all."""
-    collectors: int | str = 1
+    collectors: Workers | str = 1
     """A number, or a range such as 2..16: as many as there is room for, more and fewer while the run goes on."""
-    groups: int = 2
+    groups: Workers = 2
     """Groups of environments per collector: one steps while the next is decided on."""
-    rollouts_per_batch: int = 1
-    in_flight: int = 2
+    rollouts_per_batch: Workers = 1
+    in_flight: Annotated[int, Range(1, 256)] = 2
     """Rollouts that each collector is asked for ahead of time, so that it never waits for the driver."""
-    prefetch: int = 1
+    prefetch: Annotated[int, Range(0, 256)] = 1
     """Batches that wait at the learner while it computes."""
     inference: Literal["local", "central"] = "local"
     """The policy lives with the environments of each collector, or once, beside the learner: collectors are hosts then."""
-    inference_batch: int = 0
+    inference_batch: Natural = 0
     """Of central inference: environments that are decided on together; 0: those of a group."""
-    inference_wait_ms: float | None = 10.0
+    inference_wait_ms: NotNegative | None = 10.0
     """Of central inference: how long one that has answered waits for a batch to become full; None: until it is."""
-    inference_lag: int = 16
+    inference_lag: Natural = 16
     """Of central inference: updates that may come during a rollout; if there are more, it is discarded."""
 
     roles, refuses, steps_per_update = collector_roles, fixed_rollouts, steps_per_batch

@@ -29,6 +29,7 @@ from rookery.data.config import TableSpec
 from rookery.data.memory import check_fits
 from rookery.envs.jax_sources import build, is_jax_id, kind_of
 from rookery.envs.registry import JAX_IDS
+from rookery.ranges import Count, Workers
 from rookery.topologies.fits import rows_of
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, PyTree, Spec
@@ -48,11 +49,11 @@ class Anakin:
     """Environments, acting and learning compiled into one program."""
 
     overlaps: ClassVar[bool] = False
-    num_envs: int = 64
+    num_envs: Count = 64
     """Environments of each seed."""
-    num_seeds: int = 1
+    num_seeds: Workers = 1
     """Agents that are trained side by side, with the seeds seed, seed + 1, ...; they share the budget of --total-steps."""
-    updates_per_call: int | None = None
+    updates_per_call: Count | None = None
     """Between two looks of the host; by default those of about 16,384 steps. What is learned does not depend on it."""
 
     def roles(self) -> dict[str, tuple[int, int]]:
@@ -221,6 +222,11 @@ def _replay_facts(topology: Anakin, agent: Agent, spec: Spec) -> dict[str, str]:
     nbytes = topology.num_seeds * arrays.nbytes(jax.tree.leaves(jax.eval_shape(lambda: ring.empty(specs, rows))))
     what = f"{topology.num_seeds * rows * topology.num_envs:,} steps"
     check_fits(nbytes, what=f"a replay of {what}", remedy="lower --replay.capacity")
+    if table.config.min_size > rows * topology.num_envs:
+        raise ValueError(
+            f"--replay.min-size {table.config.min_size}: the replay of each seed holds {rows * topology.num_envs:,} steps; "
+            "lower it, or raise --replay.capacity"
+        )
     return {
         "replay": f"{what} in {nbytes / 1e6:,.0f} MB on the device, uniform",
         "samples per insert": f"{table.config.samples_per_insert:g}",

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rookery.ranges import Count, Natural, Workers
 from rookery.topologies.fits import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
 from rookery.topologies.places import head_count, place_workers, slow_bytes
@@ -33,13 +34,13 @@ class AsyncGradients:
     """Workers send gradients of their own rollouts; the learner applies them as they come."""
 
     overlaps: ClassVar[bool] = True
-    num_envs: int = 16
+    num_envs: Count = 16
     """Environments in all."""
-    workers: int = 16
+    workers: Workers = 16
     """Each plays its share of the environments and computes gradients."""
-    groups: int = 1
+    groups: Workers = 1
     """Groups of environments per worker: one steps while the next is decided on."""
-    max_staleness: int | None = None
+    max_staleness: Natural | None = None
     """A gradient older than so many updates is discarded and counted; by default none is."""
 
     def roles(self) -> dict[str, tuple[int, int]]:

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 
 from rookery import ops
 from rookery.data import arrays
+from rookery.ranges import MANY, Count, Range, Workers
 from rookery.topologies.flock import Flock, generation_specs
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, Batch, PyTree, Spec
@@ -35,11 +36,11 @@ class Evolution:
     """Perturbed policies play whole episodes; only seeds and returns travel."""
 
     overlaps: ClassVar[bool] = False
-    population: int = 64
+    population: Annotated[int, Range(2, MANY)] = 64
     """Members of a generation; two of them are the two signs of a perturbation."""
-    num_envs: int = 32
+    num_envs: Count = 32
     """Environments in all. Fewer than members: shares take turns, and both signs of a pair start from the same state."""
-    workers: int = 1
+    workers: Workers = 1
     """Breeders that evaluate shares."""
     backups: bool = False
     """Idle workers evaluate again what a slow one still owes; the first answer counts."""

@@ -97,8 +97,7 @@ class Flock:
         meters.finished += finished
         meters.episodes += len(finished)
         meters.env_steps += int(length.sum())
-        meters.mended += (mended := [failure for part in parts for failure in part.mended])
-        meters.env_failures += len(mended)
+        meters.count_mended([failure for part in parts for failure in part.mended])
         for phase in ("env", "inference", "transfer"):
             meters.seconds[phase] = meters.seconds.get(phase, 0.0) + sum(part.seconds[phase] for part in parts)
         self._steps = int(length.sum())

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rookery.data import arrays
+from rookery.ranges import Count, Natural, Workers
 from rookery.runtime.roster import Life
 from rookery.topologies.fits import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
@@ -35,13 +36,13 @@ class Gossip:
     """Learners without a centre: each averages with its neighbour in a ring."""
 
     overlaps: ClassVar[bool] = True
-    num_envs: int = 64
+    num_envs: Count = 64
     """Environments in all."""
-    peers: int = 4
+    peers: Workers = 4
     """Learners in the ring, each with its share of the environments."""
-    groups: int = 1
+    groups: Workers = 1
     """Groups of environments per peer: one steps while the next is decided on."""
-    max_staleness: int = 8
+    max_staleness: Natural = 8
     """A peer that is so many steps ahead of its neighbour waits for it; 0: all go in lock-step."""
 
     def roles(self) -> dict[str, tuple[int, int]]:

@@ -13,6 +13,7 @@ from rookery.data import arrays
 from rookery.data.demonstrations import Demonstrations
 from rookery.data.replay import batch_specs, check_memory
 from rookery.envs import Mended
+from rookery.envs.budget import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
 from rookery.runtime.roster import Life, Roster, Terms
@@ -38,7 +39,7 @@ class Job:
     seed: int
     devices: int = 1  # of the learner; of each, where there are several
     learners: int | None = None  # processes that share each batch; None: one learner that lives with the driver
-    env_restarts: int = 20  # failures of environments that a collector mends within a minute
+    env_restarts: int = 10  # of an environment, without progress in between
     env: Any = None  # what the user named, for a topology that compiles environments into its own program
     env_options: Mapping[str, Any] = field(default_factory=dict)
     shown: Demonstrations | None = None  # to be learned from beside what is collected
@@ -122,6 +123,9 @@ class Published(Protocol):
     def inspect(self) -> dict[str, float]: ...  # nothing may be in flight
 
 
+OF_ENVIRONMENTS = ("env_dropped", "env_clipped", "env_recycled")
+
+
 @dataclass
 class Meters:
     """Counts what a topology's workers report; part of every snapshot."""
@@ -131,6 +135,9 @@ class Meters:
     updates: int = 0
     episodes: int = 0
     env_failures: int = 0
+    env_dropped: int = 0  # episodes cut short for a number that was not finite
+    env_clipped: int = 0  # answers whose numbers were made finite
+    env_recycled: int = 0  # worker processes that had grown too large
     seconds: dict[str, float] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
     finished: list[Episode] = field(default_factory=list)
@@ -144,8 +151,7 @@ class Meters:
         self.env_steps += rollout.env_steps
         self.episodes += len(rollout.episodes)
         self.finished += rollout.episodes
-        self.env_failures += len(rollout.mended)
-        self.mended += rollout.mended
+        self.count_mended(rollout.mended)
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
         self.moved(edge)
@@ -153,6 +159,13 @@ class Meters:
             self.workers = rollout.said.workers
             for name, count in rollout.said.moved.items():
                 self.moved(name, count)
+
+    def count_mended(self, mended: Sequence[Mended]) -> None:
+        counters = {"dropped": "env_dropped", "clipped": "env_clipped", "recycled": "env_recycled"}
+        for one in mended:
+            name = counters.get(one.kind, "env_failures")
+            setattr(self, name, getattr(self, name) + one.times)
+        self.mended += [one for one in mended if one.env_ids]
 
     def learned(self, update: Update, table: dict[str, float] | None = None, *, edge: str | None = "batches") -> None:
         """table: what the table tells of itself; edge: None where a batch does not leave the worker that made it."""
@@ -193,14 +206,14 @@ class Meters:
             lag_max=max((peak for _, peak in lags), default=0),
             seconds=dict(self.seconds),
             items=dict(self.items),
-            workers=crew.workers() | self.workers,
+            workers=crew.workers() | self.workers | {n: count for n in OF_ENVIRONMENTS if (count := getattr(self, n))},
             snapshot=snapshot,
             waiting=waiting,
             inspect=crew.inspect,
         )
 
     def snapshot(self) -> PyTree:
-        names = ("env_steps", "trained_steps", "updates", "episodes", "env_failures")
+        names = ("env_steps", "trained_steps", "updates", "episodes", "env_failures", *OF_ENVIRONMENTS)
         finished = np.array(self.finished, np.float64).reshape(-1, 3)  # not told yet: the next Progress does
         return {name: getattr(self, name) for name in names} | {"items": dict(self.items), "finished": finished}
 
@@ -239,7 +252,10 @@ class Crew:
         self.learner = self._learner(snapshot["learner"] if snapshot else None)
         self._lives: list[int] = list(map(int, snapshot.get("lives", ()))) if snapshot else []
         patience = job.runtime.patience if worker is Collector else None
-        terms = Terms(least=collectors[0], most=most, in_flight=in_flight, call_deadline=patience, start_deadline=patience)
+        terms = Terms(
+            least=collectors[0], most=most, in_flight=in_flight, call_deadline=patience, start_deadline=patience,
+            good_calls=GOOD_STEPS / job.agent.needs.rollout_length,
+        )  # fmt: skip
         self.collectors = Fleet(job.runtime, "collector", Roster(terms, self._lives), self._collector, self._greet)
         self.collectors.tend()  # they start while the learner does
         self.params, self.version = self.learner.call("published").result()

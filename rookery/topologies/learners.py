@@ -31,7 +31,7 @@ from rookery.workers.ranks import Cut, PeerLost, Rank
 
 COPY_SECONDS = 10.0  # between copies of the state
 START_SECONDS = 120.0  # to be made, to join and to compile
-LOSSES, WINDOW = 10, 600.0  # times that all may be started again within so many seconds
+LOSSES = 5  # times that all may be started again without a copy of the state in between
 _logger = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class Learners:
         """devices: of each rank; losses: where `learners_lost` and `updates_lost` are counted."""
         self._runtime, self._agent, self._seed = runtime, agent, seed
         self._count, self._devices, self._losses = count, devices, losses
-        self._roster = Roster(Terms(losses=LOSSES, window=WINDOW))
+        self._roster = Roster(Terms(losses=LOSSES))
         self._life: Life | None = None
         self._ranks: list[Handle] = []
         self._specs: Rollout | None = None  # of the columns of one rank
@@ -89,6 +89,8 @@ class Learners:
         """The state of all: it is the same in each. Kept, for when one is lost."""
         wanted = lambda: self._answers([self._ranks[0].call("snapshot")], self._runtime.patience)[0]
         self._keep(self._until_done(wanted))
+        assert self._life is not None
+        self._roster.earned(self._life)
         return self._kept
 
     def close(self) -> None:

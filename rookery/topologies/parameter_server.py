@@ -24,6 +24,7 @@ import jax
 
 from rookery.data import arrays
 from rookery.data.replay import batch_specs
+from rookery.ranges import Count, Natural, NotNegative, Workers
 from rookery.runtime.roster import Life
 from rookery.topologies.fits import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes, replay_facts
@@ -43,19 +44,19 @@ class ParameterServer:
     """Bundles of actor, replay and learner send gradients to shards of the parameters."""
 
     overlaps: ClassVar[bool] = True
-    num_envs: int = 16
+    num_envs: Count = 16
     """Environments in all."""
-    workers: int = 4
+    workers: Workers = 4
     """Bundles, each with its share of the environments and a replay of its own."""
-    shards: int = 2
+    shards: Workers = 2
     """Parts of the parameters, each applying updates by itself."""
-    groups: int = 1
+    groups: Workers = 1
     """Groups of environments per bundle: one steps while the next is decided on."""
-    pull_every: int = 1
+    pull_every: Count = 1
     """Gradients that a bundle computes before it takes the newest parameters."""
-    max_staleness: int | None = None
+    max_staleness: Natural | None = None
     """A gradient older than so many updates is discarded and counted; by default none is."""
-    outlier_deviations: float | None = None
+    outlier_deviations: NotNegative | None = None
     """One whose loss is so many standard deviations above the running mean is discarded and counted; by default none is."""
 
     def roles(self) -> dict[str, tuple[int, int]]:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import ClassVar
 
 from rookery.data.queue import Taken
+from rookery.ranges import Count, Workers
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
 from rookery.topologies.shards import open_table, written
@@ -29,10 +30,10 @@ class Sync:
     """Whole batch, then update."""
 
     overlaps: ClassVar[bool] = False
-    num_envs: int = 8
+    num_envs: Count = 8
     """Environments in all."""
-    collectors: int = 1
-    groups: int = 1
+    collectors: Workers = 1
+    groups: Workers = 1
     """Groups of environments per collector: one steps while the next is decided on."""
 
     roles, refuses, steps_per_update = collector_roles, fixed_rollouts, steps_per_batch

@@ -81,7 +81,7 @@ class Generation(NamedTuple):
 class Breeder:
     def __init__(
         self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, shares: Shares, state: PyTree,
-        env_restarts: int = 20,
+        env_restarts: int = 10,
     ) -> None:  # fmt: skip
         """state: a snapshot of the learner, the only time that parameters are sent here."""
         self._agent, self._seed, self._shares = agent, seed, shares

@@ -20,7 +20,7 @@ from rookery.workers.shapes import rollout_specs
 class Bundle:
     def __init__(
         self, agent: Agent, make_pool: Callable[[], EnvPool], *, spec: Spec, num_envs: int, index: int = 0,
-        num_workers: int = 1, seed: int = 0, incarnation: int = 0, env_restarts: int = 20, snapshot: PyTree | None = None,
+        num_workers: int = 1, seed: int = 0, incarnation: int = 0, env_restarts: int = 10, snapshot: PyTree | None = None,
     ) -> None:  # fmt: skip
         """num_envs: of this bundle."""
         self._collector = Collector(

@@ -48,7 +48,7 @@ class Collector:
         num_collectors: int = 1,
         seed: int = 0,
         incarnation: int = 0,
-        env_restarts: int = 20,
+        env_restarts: int = 10,
         snapshot: PyTree | None = None,
     ) -> None:
         self.index, self._agent, self._needs = index, agent, agent.needs

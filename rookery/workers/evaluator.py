@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from rookery.envs import Mender
+from rookery.signals import Interrupted
 from rookery.types import Agent, EnvPool, PyTree, TimeStep
 from rookery.workers.policy import Policy
 
@@ -30,15 +31,16 @@ class Evaluation(NamedTuple):
 
 class Evaluator:
     def __init__(
-        self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, max_steps: int = 27_000, env_restarts: int = 20
-    ) -> None:
-        """max_steps: per episode; 27,000 agent steps are Atari's 108,000 frames."""
+        self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, max_steps: int = 27_000, env_restarts: int = 10,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        """max_steps: per episode; 27,000 agent steps are Atari's 108,000 frames. wanted: asked before every step."""
         self._agent, self._make_pool, self._seed, self._max_steps = agent, make_pool, seed, max_steps
-        self._restarts = env_restarts
+        self._restarts, self._wanted = env_restarts, wanted
         self._pool: EnvPool | None = None  # made when first needed, then kept: a second evaluation starts at once
 
     def evaluate(self, params: PyTree) -> Evaluation:
-        """Plays one greedy episode in each environment, always from the same seeds."""
+        """Plays one greedy episode in each environment, always from the same seeds; Interrupted where nobody waits any more."""
         begin = time.perf_counter()
         if self._pool is None:
             self._pool = self._make_pool()
@@ -50,6 +52,8 @@ class Evaluator:
         running = np.ones(pool.num_envs, bool)
         pool.take_episodes()
         for _ in range(self._max_steps):
+            if not self._wanted():
+                raise Interrupted
             action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
             now = step_all(pool, mender, action)
             total += now.reward * running

@@ -38,7 +38,7 @@ class Found(NamedTuple):
 class GradientWorker:
     def __init__(
         self, agent: Agent, make_pool: Callable[[], EnvPool], *, index: int = 0, num_workers: int = 1, seed: int = 0,
-        incarnation: int = 0, env_restarts: int = 20, snapshot: PyTree | None = None,
+        incarnation: int = 0, env_restarts: int = 10, snapshot: PyTree | None = None,
     ) -> None:  # fmt: skip
         self._num_workers, self._index = num_workers, index
         self._collector = Collector(

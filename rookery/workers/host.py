@@ -24,7 +24,7 @@ class Stepped(NamedTuple):
 
 
 class EnvHost:
-    def __init__(self, make_pool: Callable[[], EnvPool], *, env_restarts: int = 20) -> None:
+    def __init__(self, make_pool: Callable[[], EnvPool], *, env_restarts: int = 10) -> None:
         self._pool = make_pool()
         self._restarts = env_restarts
 

@@ -70,7 +70,7 @@ class Inference:
         num_collectors: int = 1,
         seed: int = 0,
         incarnation: int = 0,
-        env_restarts: int = 20,
+        env_restarts: int = 10,
         snapshot: PyTree | None = None,
         batch: int = 0,
         wait_seconds: float | None = None,

@@ -28,7 +28,7 @@ class Stepped(NamedTuple):
 class Peer:
     def __init__(
         self, agent: Agent, make_pool: Callable[[], EnvPool], *, index: int = 0, num_workers: int = 1, seed: int = 0,
-        incarnation: int = 0, env_restarts: int = 20, snapshot: PyTree | None = None,
+        incarnation: int = 0, env_restarts: int = 10, snapshot: PyTree | None = None,
     ) -> None:  # fmt: skip
         self._shown, self._gamma = index == 0, np.float32(agent.needs.discount)
         inspected = agent if self._shown else agent._replace(inspect=None)

@@ -22,7 +22,7 @@ class _Row(NamedTuple):
 
 
 def play(
-    pool: EnvPool, act: Callable[[TimeStep], PyTree], *, seed: int, max_steps: int = 27_000, env_restarts: int = 20
+    pool: EnvPool, act: Callable[[TimeStep], PyTree], *, seed: int, max_steps: int = 27_000, env_restarts: int = 10
 ) -> list[Played]:
     """The first episode of every environment; act: what all environments answered -> their canonical actions [B, ...].
 

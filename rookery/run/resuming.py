@@ -1,0 +1,177 @@
+"""Going on from a checkpoint: with which config, what of it may not change, and when the run is the resumed one's to change.
+
+Every checkpoint holds the config that it was written with. Where config.json is damaged, the newest copy stands in for it.
+Options on which the form of a checkpoint depends are refused, with both values, before anything is started. What else does not
+fit shows when the workers are restored, at the latest in the first step: until that has succeeded, nothing of the run is
+changed, so a resume that fails leaves the run as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rookery.run import checkpoint
+from rookery.run.checkpoint import CheckpointError, StorageError
+from rookery.run.config import Config, ConfigError, command
+from rookery.run.directory import BEST, ConfigDamaged, Run
+from rookery.run.records import plain
+from rookery.run.versions import flat
+from rookery.types import PyTree
+
+# A checkpoint has the form that these gave it, or (an activation) means nothing with another one.
+FIXED = ("custom.", "algorithm.class.", "algorithm.network.", "topology.class.") + tuple(
+    f"topology.{name}." for name in ("num_envs", "collectors", "groups", "workers", "peers", "shards", "num_seeds", "inference")
+)
+# What lies in a replay was cut, folded and counted by these.
+STORED = tuple(f"algorithm.{name}." for name in ("rollout_length", "n_step", "burn_in", "sequence_length")) + tuple(
+    f"algorithm.replay.{name}." for name in ("capacity", "selector", "remover", "max_times_sampled", "stack", "shards")
+)
+# What a tree that is not as expected raises; a full disk, a lost worker or an environment that fails are no such thing.
+UNFIT = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
+_logger = logging.getLogger(__name__)
+
+
+class ConfigRecovered(UserWarning):
+    """config.json is damaged; the copy in a checkpoint is used."""
+
+
+def config_of(run: Run) -> dict[str, Any]:
+    """The config of a run, as `Config.to_dict` wrote it. Raises ConfigDamaged where neither file has it."""
+    try:
+        found: dict[str, Any] = run.config["config"]
+        return found
+    except ConfigDamaged as error:
+        copies = [run.checkpoint] if run.checkpoint else [*checkpoint.listed(run.checkpoints), run.checkpoints / BEST]
+        for path in copies:
+            with contextlib.suppress(CheckpointError):
+                if (copy := checkpoint.read_meta(path).get("config")) is not None:
+                    warnings.warn(f"{error} The copy of the config in {path.name} is used.", ConfigRecovered, stacklevel=2)
+                    return dict(copy)
+        raise ConfigDamaged(f"{error} No checkpoint holds a copy of it: train the run again.") from error
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A checkpoint that is gone on from, until the first step after it."""
+
+    directory: Path
+    asked: dict[str, tuple[str, str]]  # options that are not those of the run -> (then, now)
+    env_steps: int = 0
+    updates: int = 0
+    cut: int = 0  # episodes that cannot be gone on with
+
+    @classmethod
+    def of(cls, directory: Path, run: Run, meta: dict[str, Any], cfg: Config) -> Resumption:
+        """meta: of the checkpoint. Raises ConfigError where `cfg` contradicts it, CheckpointError where the run itself does."""
+        try:
+            own = run.config["config"]
+        except ConfigDamaged:
+            own = None
+        saved = meta.get("config", own) or config_of(run)
+        asked = changes(own or saved, cfg.to_dict())
+        fixed = FIXED + (STORED if hasattr(cfg.algorithm, "replay") else ())
+        found = changes(saved, cfg.to_dict())
+        if wrong := {name: values for name, values in found.items() if f"{name}.".startswith(fixed)}:
+            told = said(wrong, "the checkpoint's")
+            if not wrong.keys() & asked.keys():
+                raise CheckpointError(f"{directory} is of another run: the config here says {told}. Put it back there.")
+            raise ConfigError(f"{directory.name} cannot be gone on from with {told}. Leave that out, or train a new run.")
+        return cls(directory, asked)
+
+    def at(self, snapshot: PyTree) -> Resumption:
+        """With what the topology's snapshot says of itself."""
+        env_steps, updates = (int(snapshot["meters"][name]) for name in ("env_steps", "updates"))
+        return replace(self, env_steps=env_steps, updates=updates, cut=cut_episodes(snapshot))
+
+    def has_begun(self, progress: Any) -> bool:
+        """Was there a step? An update, or more data for a table that waits for it."""
+        waits = progress.waiting is not None and progress.env_steps > self.env_steps
+        return progress.updates > self.updates or waits
+
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """What does not fit is the fault of the options that were changed; where none was, of the checkpoint."""
+        try:
+            yield
+        except UNFIT as error:
+            if hasattr(error, "exit_code"):
+                raise
+            if not self.asked:
+                raise misfit(self.directory, error) from error
+            raise ConfigError(
+                f"{self.directory.name} cannot be gone on from with {said(self.asked)}: {_told(error)}. The run is as it was; "
+                "leave that out, or train a new run with it."
+            ) from error
+
+
+def take_over(run: Run, cfg: Config, resumption: Resumption) -> None:
+    """A run's directory goes on from the checkpoint, with that config; what came after it is dropped. Raises StorageError."""
+    now = cfg.to_dict()
+    try:
+        before = run.config["config"]
+    except ConfigDamaged:
+        before = None
+    try:
+        if before != plain(now):
+            run.write_config(now, command(cfg))
+        run.rewind(resumption.updates)
+    except OSError as error:
+        raise StorageError(
+            f"{run.shown} cannot be gone on with: {error.strerror or error}; its checkpoints are intact. Make room."
+        ) from error
+    run.attach_log()
+    if resumption.asked:
+        _logger.info("goes on from %s with %s", resumption.directory.name, said(resumption.asked))
+
+
+def misfit(directory: Path, error: Exception) -> CheckpointError:
+    """Of a checkpoint whose digests are right, but whose content is not what its config says."""
+    return CheckpointError(
+        f"{directory} is whole, but does not hold what its config says: {_told(error)}. Use an older checkpoint of the run."
+    )
+
+
+def _told(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def changes(saved: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Name -> (then, now) of every option that is not the same. One that `saved` does not know yet is as it always was."""
+    before, after = ({name: value for name, value in flat(plain(config)) if _is_option(name)} for config in (saved, now))
+    absent = lambda name: "nothing" if name.startswith("env_options.") else after[name]
+    return {name: (then, value) for name, value in after.items() if (then := before.get(name, absent(name))) != value}
+
+
+def _is_option(name: str) -> bool:
+    return not name.startswith("machine.") and name != "run.runs"  # where it is may change, and so may what is there
+
+
+def said(changed: dict[str, tuple[str, str]], whose: str = "the run's") -> str:
+    """--num-envs 64 (the run's: 8)"""
+    return ", ".join(f"{_flag(name)} {now} ({whose}: {then})" for name, (then, now) in changed.items())
+
+
+def _flag(name: str) -> str:
+    part, _, option = name.partition(".")
+    if part == "env_options":
+        return f"--env-options {option} ="
+    return f"--{(option or part).replace('_', '-')}"
+
+
+def cut_episodes(snapshot: PyTree) -> int:
+    """Environments whose state could not be saved: what they were playing ends there, and they begin anew."""
+    if isinstance(snapshot, list):
+        return sum(map(cut_episodes, snapshot))
+    if not isinstance(snapshot, dict):
+        return 0
+    if "pool" in snapshot and snapshot["pool"] is None:
+        return len(snapshot["streams"])
+    return sum(map(cut_episodes, snapshot.values()))
