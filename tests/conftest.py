@@ -5,6 +5,7 @@ and XLA writes loops in its older way, which compiles in half the time. A flag t
 """
 
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ QUICK = {"--xla_backend_optimization_level": "0", "--xla_cpu_use_fusion_emitters
 flags = os.environ.get("XLA_FLAGS", "")
 os.environ["XLA_FLAGS"] = " ".join([flags, *(f"{flag}={value}" for flag, value in QUICK.items() if flag not in flags)]).strip()
 startup.prepare()
+
+# A shell ignores these for what it starts in the background, and what is ignored stays so (rookery/signals.py)
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.hookimpl(optionalhook=True)

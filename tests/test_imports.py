@@ -1,7 +1,7 @@
 """What may import what, read from the source without running it, so that a wrong import is found where it is written.
 
     cli -> run -> systems -> topologies -> (runtime, workers) -> (algorithms, envs) -> data
-        -> networks -> ops -> spaces -> trees -> types
+        -> networks -> ops -> spaces -> trees -> (types, ranges, signals)
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
 The last tests feed every rule a package that breaks it, so that no rule can become one that never says no.
@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [
-    {"types"},
+    {"ranges", "signals", "types"},
     {"trees"},
     {"spaces"},
     {"ops"},

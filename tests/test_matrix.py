@@ -16,7 +16,7 @@ ALGORITHMS = {entry.algorithm.split(":")[1]: entry.algorithm_class for entry in 
 CELLS = [(algorithm, topology) for topology in systems.MATRIX for algorithm in ALGORITHMS]
 SMALL: dict[str, Any] = {
     "num_envs": 4, "rollout_length": 4, "minibatches": 2, "epochs": 1, "batch_size": 8, "sequence_length": 4, "burn_in": 4,
-    "population": 4, "max_episode_steps": 20, "workers": 2, "peers": 2, "eval_episodes": 0, "updates_per_call": 2,
+    "n_step": 2, "population": 4, "max_episode_steps": 20, "workers": 2, "peers": 2, "eval_episodes": 0, "updates_per_call": 2,
     "best": 1,
 }  # fmt: skip
 REPLAY = {"capacity": 400, "min_size": 8, "samples_per_insert": 2.0}

@@ -107,7 +107,6 @@ MINATAR = Spec(spaces.Box(0, 1, (10, 10, 4), np.bool_), spaces.Discrete(3), "gym
 def built(system, spec):
     """(config, agent, the shapes of its state), without compiling or making an environment."""
     cfg = resolve(system, env=spec.id)
-    config.check_values(cfg)
     agent = cfg.algorithm.build(spec, num_updates=cfg.num_updates)
     config.check(cfg, agent, spec)
     return cfg, agent, jax.eval_shape(agent.init, ops.random.key(0))

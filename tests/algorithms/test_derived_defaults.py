@@ -11,6 +11,7 @@ from rookery import ops
 from rookery.algorithms import normalisers
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.dqn import DQN, support_of
+from rookery.algorithms.minibatches import minibatches_for
 from rookery.algorithms.normalisers import normalised_leaves, scales_rewards
 from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
@@ -166,3 +167,12 @@ def test_a_new_network_on_a_wide_support_takes_every_return_to_be_about_zero(due
     assert np.abs(np.asarray(values.q)).max() < 0.5
     spread = np.sqrt(np.asarray((p * atoms.reshape(1, 1, -1) ** 2).sum(-1)))
     assert spread.max() < 10, "one as likely as another would have a deviation of hundreds"
+
+
+def test_minibatches_nobody_counted_have_64_rows_and_there_are_at_most_32_that_share_the_pieces_evenly():
+    assert minibatches_for(None, pieces=2048, rows=2048) == 32
+    assert minibatches_for(None, pieces=131_072, rows=131_072) == 32, "of more rows, where the batch is large"
+    assert minibatches_for(None, pieces=500, rows=500) == 5, "7 of 64 rows would not divide 500"
+    assert minibatches_for(None, pieces=8, rows=2048) == 8, "sequences stay whole"
+    assert minibatches_for(None, pieces=4, rows=4) == 1
+    assert minibatches_for(3, pieces=2048, rows=2048) == 3, "as asked: whether it divides is checked elsewhere"

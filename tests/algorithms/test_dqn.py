@@ -220,7 +220,10 @@ def test_epsilon_falls_with_the_steps_and_the_ladder_is_that_of_ape_x():
     assert [round(float(epsilons(anneal, index, 8, steps)[0]), 3) for steps in (0, 50, 100, 999)] == [1.0, 0.55, 0.1, 0.1]
     ladder = DQN(exploration="ladder", epsilon=0.4)
     np.testing.assert_allclose(epsilons(ladder, index, 8, 0), 0.4 ** (1 + np.arange(8)), rtol=1e-5)
-    assert epsilons(ladder, index[:1], 1, 0) == np.float32(0.4)
+    assert epsilons(ladder, index[:1], 1, 0) == np.float32(0.4**4.5), "one environment alone has the middle of the ladder"
+    both = DQN(exploration="anneal-ladder", epsilon=0.4, epsilon_steps=100)
+    assert (epsilons(both, index, 8, 0) == 1).all(), "everyone begins at random"
+    np.testing.assert_allclose(epsilons(both, index, 8, 100), epsilons(ladder, index, 8, 0), rtol=1e-5)
     assert (epsilons(DQN(noisy=True), index, 8, 0) == 0).all()
 
 

@@ -220,7 +220,7 @@ def test_an_annealed_learning_rate_falls_in_a_line_and_is_zero_after_the_last_pl
     np.testing.assert_allclose(moved, rates, rtol=1e-3, atol=1e-6)
 
 
-def test_ppos_learning_rate_falls_over_all_minibatches_of_all_epochs(rng):
+def test_ppos_learning_rate_falls_from_update_to_update(rng):
     agent = adapted("ppo", anneal=True, epochs=2, minibatches=3).build(SPEC, num_updates=2)
     state, rollout = random_state(agent), random_rollout(rng)
     learn, moved = jax.jit(agent.learn), []

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rookery import cli
+from rookery import cli, signals
 
 SMALL = ("--num-envs", "8", "--rollout-length", "8", "--network.hidden", "8", "--eval-episodes", "2")
 
@@ -33,6 +33,7 @@ class Command:
             return self._run(words, capture)
         finally:
             capture.undo()
+            signals.unwatch()
 
     def _run(self, words: tuple[str, ...], patch: pytest.MonkeyPatch) -> Answer:
         out, err = io.StringIO(), io.StringIO()

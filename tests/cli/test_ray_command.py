@@ -45,7 +45,7 @@ def test_a_run_on_its_own_ray_survives_a_kill_saves_on_ctrl_c_and_leaves_nothing
     try:
         run = tmp_path / "r"
         wait_for(lambda: steps(run) > 0, program=program)
-        own = [*Path("/tmp").glob(f"rookery-ray-{program.pid}-*")]
+        own = [path for pid in process.tree(program.pid) for path in Path("/tmp").glob(f"rookery-ray-{pid}-*")]
         assert len(own) == 1 and stat.S_IMODE(own[0].stat().st_mode) == 0o700
         assert stat.S_IMODE((own[0] / "token").stat().st_mode) == 0o600
         os.kill(named(process.tree(program.pid), b"ray::Host")[0], signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_a_run_on_its_own_ray_survives_a_kill_saves_on_ctrl_c_and_leaves_nothing
         out, _ = program.communicate(timeout=60)
     finally:
         if program.poll() is None:
-            os.killpg(program.pid, signal.SIGKILL)
+            os.killpg(program.pid, signal.SIGKILL)  # the driver dies with its supervisor
     assert program.returncode == 130 and "rookery resume" in out and "(raylet)" not in out, out
     assert list((run / "checkpoints").iterdir()) and not own[0].exists()
     wait_for(lambda: not process.marked(mark), 10)

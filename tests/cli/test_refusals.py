@@ -23,7 +23,8 @@ REFUSED = {
         ["train", "ppo", "--env", "CartPole-v1", "--minibatches", "7"], ["7 equal minibatches", "--minibatches 4"]
     ),
     "minibatches of sequences": (
-        ["train", "ppo", "--env", "catch", "--network.core", "lstm", "--num-envs", "2"], ["2 sequences", "--minibatches 2"]
+        ["train", "ppo", "--env", "catch", "--network.core", "lstm", "--num-envs", "2", "--minibatches", "4"],
+        ["2 sequences", "--minibatches 2"],
     ),
     "a network that cannot be": (
         ["train", "ppo", "--env", "identity", "--network.core", "lstm", "--network.heads", "separate"], ["two memories"]

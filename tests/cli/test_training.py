@@ -204,14 +204,6 @@ def test_a_signal_drains_saves_and_prints_the_command_that_resumes(rookery, monk
     assert result["trained_steps"] == result["env_steps"], "all that was collected was learned from"
 
 
-def test_a_second_signal_leaves_at_once(rookery, monkeypatch):
-    interrupt_after(monkeypatch, 1, signal.SIGINT)
-    monkeypatch.setattr(Trainer, "finish", lambda self, *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"left at once: {code}"))
-    with pytest.raises(ValueError, match="left at once: 143"):  # what int() of that message says
-        rookery("train", "a2c", "--env", "identity", *SMALL)
-
-
 def interrupt_after(monkeypatch, advances, number):
     advance, calls = Trainer.advance, []
 

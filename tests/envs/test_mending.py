@@ -21,10 +21,10 @@ from rookery.run import checkpoint
 OPTIONS = {"num_envs": 4, "rollout_length": 8, "network": {"hidden": (4,)}, "eval_episodes": 0}
 
 
-def failing(times):
-    """A pool that fails at every step, and a clock that stands at `times[-1]`."""
+def failing():
+    """A pool that fails at every third step."""
     pool = envs.make(partial(Faulty, "raises"), 2)
-    return pool, Mender(pool, restarts=3, clock=lambda: times[-1])
+    return pool, Mender(pool, restarts=3)
 
 
 def fail_once(pool, mender):
@@ -35,7 +35,7 @@ def fail_once(pool, mender):
 
 
 def test_what_fails_is_rebuilt_and_told():
-    pool, mender = failing([0.0])
+    pool, mender = failing()
     mender.reset(0)
     assert fail_once(pool, mender).first.tolist() == [False, True]
     (mended,) = mender.take()
@@ -43,16 +43,12 @@ def test_what_fails_is_rebuilt_and_told():
 
 
 def test_over_the_budget_it_ends_with_the_last_reason_and_the_flag():
-    times = [0.0]
-    pool, mender = failing(times)
+    pool, mender = failing()
     mender.reset(0)
     for _ in range(3):
         fail_once(pool, mender)
-    with pytest.raises(EnvironmentFailed, match=r"simulator is gone[\s\S]*3 times within 60 s \(--env-restarts\)"):
+    with pytest.raises(EnvironmentFailed, match=r"simulator is gone[\s\S]*3 times \(--env-restarts\)"):
         fail_once(pool, mender)
-    times.append(61.0)  # a minute later it may fail again
-    pool.rebuild(1)
-    mender.recv()
 
 
 def test_a_run_goes_on_after_failures_and_counts_them(tmp_path):
@@ -98,7 +94,7 @@ def test_a_crash_loop_ends_the_run_with_the_last_checkpoint_intact(tmp_path):
         "a2c", env=_DiesLater, runs=str(tmp_path), total_steps=10**6, env_processes=1, env_restarts=2,
         checkpoint_every=1, **OPTIONS,
     )
-    with pytest.raises(EnvironmentFailed, match=r"exited with status 5[\s\S]*2 times within 60 s"), trainer:
+    with pytest.raises(EnvironmentFailed, match=r"exited with status 5[\s\S]*2 times"), trainer:
         for _ in trainer:
             pass
     path, skipped = checkpoint.newest(trainer.run.checkpoints)

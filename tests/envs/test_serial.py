@@ -71,6 +71,7 @@ FAULTS = {
     "out of range": (lambda o, *r: (9, *r), {"space": gs.Discrete(4)}, "observation = 9 is outside"),
     "NaN": (lambda o, *r: (np.array([0, np.nan], np.float32), *r), {}, r"not finite at index \(1,\) after action 1"),
     "infinite reward": (lambda o, *r: (o, np.inf, *r[1:]), {}, "reward is not finite"),
+    "a reward that is text": (lambda o, *r: (o, "7", *r[1:]), {}, "reward '7' after action .*: a number is expected"),
     "no reward": (lambda o, *r: (o, None, *r[1:]), {}, "reward None"),
     "raises": (explode, {}, r"step\(1\) raised OSError\('the simulator is gone'\)"),
     "old interface": (lambda *answer: answer[:4], {}, r"step\(1\) returned \(array.*is expected"),

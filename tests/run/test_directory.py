@@ -18,7 +18,7 @@ import pytest
 import rookery
 from rookery.run import checkpoint
 from rookery.run.directory import Run, RunError
-from rookery.run.records import config_digest, plain
+from rookery.run.records import plain, sealed
 
 PACKAGE = Path(rookery.__file__).parent
 CONFIG = {"system": "impala", "env": "CartPole-v1", "topology": {"collectors": 2}, "clip": math.inf}
@@ -40,7 +40,6 @@ def test_a_new_run_says_what_it_is_and_how_to_repeat_it(tmp_path):
         described = run.config
         assert described["command"] == "rookery train impala CartPole-v1"
         assert described["config"] == {**CONFIG, "clip": "inf"}
-        assert described["digest"] == config_digest(dict(reversed(CONFIG.items())))
         assert described["versions"]["python"] and described["versions"]["jax"]
         assert run.checkpoints.is_dir()
 
@@ -55,7 +54,10 @@ def test_names_never_collide_and_slashes_of_an_environment_are_replaced(tmp_path
 
 def test_a_name_that_holds_a_run_is_refused_with_the_remedy(tmp_path):
     make(tmp_path, "mine").close()
-    with pytest.raises(RunError, match="rookery resume mine"):
+    with pytest.raises(RunError, match=r"ended before its first checkpoint.* `rm -r .*/mine && rookery train impala CartPole"):
+        make(tmp_path, "mine")
+    checkpoint.save(checkpoint.path_of(tmp_path / "mine/checkpoints", 5), {}, meta={})
+    with pytest.raises(RunError, match=r"rookery resume .*/mine"):
         make(tmp_path, "mine")
     (tmp_path / "empty").mkdir()
     make(tmp_path, "empty").close()
@@ -86,8 +88,10 @@ def test_a_run_is_found_by_name_path_checkpoint_and_beginning(tmp_path, monkeypa
         run = Run.open(given, root)
         assert run.name == "ppo-c" and run.checkpoint == saved
     monkeypatch.chdir(tmp_path)
-    assert Run.open("impala-a").path == Path("runs/impala-a") == Run.open("runs/impala-a/").path
+    assert Run.open("impala-a").shown == Path("runs/impala-a") == Run.open("runs/impala-a/").shown
+    found = Run.open("impala-a")
     monkeypatch.chdir(root / "impala-a")
+    assert found.path == root / "impala-a" and found.config, "wherever the process goes"
     assert Run.open(".").config["config"]["system"] == "impala"
 
 
@@ -201,7 +205,8 @@ def test_the_newest_run_is_listed_first_and_a_clock_that_jumped_does_no_harm(tmp
     for name, created in (("old", "2020-01-01"), ("new", "2024-01-01"), ("future", "2999-01-01"), ("odd", "?")):
         make(tmp_path, name).close()
         path = tmp_path / name / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "created": f"{created}T00:00:00+00:00"}))
+        described = json.loads(path.read_text()) | {"created": f"{created}T00:00:00+00:00"}
+        path.write_bytes(sealed({name: value for name, value in described.items() if name != "digest"}))
     rows = Run.list(tmp_path)
     assert [row.name for row in rows] == ["future", "odd", "new", "old"] and rows[0].age_seconds == 0
 
@@ -218,6 +223,8 @@ def test_no_environment_variable_is_written(tmp_path, monkeypatch):
         read = re.findall(r"\benviron\b.{0,24}|\bgetenv\b", path.read_text())
         if path.name == "startup.py":  # it must set XLA's flags and threads, and find the cache; a config may hold these alone
             read = [use for use in read if not any(name in use for name in ("XLA_FLAGS", "NPROC", "XDG_CACHE"))]
+        if path.name == "supervisor.py":  # the mark by which a driver knows that it has one
+            read = [use for use in read if "CHILD" not in use]
         assert not read, path
 
 

@@ -1,14 +1,16 @@
-"""Checkpoints of a training are written while it goes on: whole, as things stood, one at a time, never lost silently."""
+"""Checkpoints of a training are written while it goes on: whole, as things stood, one at a time.
+
+What a failing disk does to them is in tests/faults/test_disk_faults.py.
+"""
 
 import threading
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from rookery import Trainer
 from rookery.data.files import Sealed
-from rookery.run import checkpoint, trainer
+from rookery.run import checkpoint, saving
 
 OPTIONS = {
     "env": "catch", "num_envs": 4, "rollout_length": 4, "minibatches": 1, "epochs": 1, "network": {"hidden": (8,)},
@@ -44,18 +46,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         assert int(tree["topology"]["meters"]["updates"]) == 2 == int(tree["topology"]["learner"]["version"])
 
 
-def test_what_fails_to_be_written_ends_the_training(tmp_path, monkeypatch):
-    def write(path, _):
-        raise checkpoint.StorageError(f"{path}: not saved: the disk is on fire")
-
-    monkeypatch.setattr(checkpoint, "write", write)
-    with (
-        pytest.raises(checkpoint.StorageError, match="on fire"),
-        Trainer("ppo", runs=str(tmp_path), run="r", **OPTIONS) as run,
-    ):
-        until(run, 5)  # said when the next one is due, at the latest
-
-
 def test_a_run_that_is_closed_has_written_what_it_began_to(tmp_path):
     with Trainer("ppo", runs=str(tmp_path), run="r", **OPTIONS) as run:
         until(run, 2)
@@ -64,7 +54,7 @@ def test_a_run_that_is_closed_has_written_what_it_began_to(tmp_path):
 
 
 def test_one_that_would_take_too_much_memory_is_written_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "HELD_BYTES", 1000)
+    monkeypatch.setattr(saving, "HELD_BYTES", 1000)
     threads = []
     write = checkpoint.write
     monkeypatch.setattr(checkpoint, "write", lambda *args: threads.append(threading.current_thread()) or write(*args))

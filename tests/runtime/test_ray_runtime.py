@@ -23,6 +23,7 @@ pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ra
 import ray
 
 from rookery.runtime import ray as ray_runtime
+from rookery.runtime import undertaker
 from rookery.runtime.ray import RayRuntime
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors cannot import what only pytest finds
@@ -253,7 +254,7 @@ def test_who_would_write_into_the_directory_of_a_ray_again_is_ended_before_it_is
         time.sleep(0.2)
         assert not directory.exists() and other.poll() is None
     finally:
-        ray_runtime._end(directory)
+        undertaker.end(directory)
         other.kill()
         other.wait()
 
@@ -279,6 +280,8 @@ def test_more_workers_than_there_is_room_for_are_refused_with_a_way_out(cluster:
 
 def test_a_cluster_that_asks_for_no_token_gets_a_loud_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.setattr(ray_runtime, "_ask", lambda address: None)
+    monkeypatch.setattr(ray_runtime._raylet, "watch", lambda: None)
     for mode, address, loud in ((None, "10.0.0.5", True), ("token", "10.0.0.5", False), (None, "127.0.0.1", False)):
         monkeypatch.setattr(ray, "nodes", lambda address=address: [{"NodeManagerAddress": address}])
         monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
@@ -288,6 +291,19 @@ def test_a_cluster_that_asks_for_no_token_gets_a_loud_warning(monkeypatch: pytes
             warnings.simplefilter("always")
             ray_runtime._join("10.0.0.5:6379")
         assert [w.category is ray_runtime.InsecureCluster for w in caught] == [True] * loud, (mode, address)
+
+
+def test_strict_security_refuses_what_is_otherwise_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+    for name, value in (("init", lambda **_: None), ("shutdown", lambda: ended.append(True))):
+        monkeypatch.setattr(ray, name, value)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "10.0.0.5"}])
+    monkeypatch.setattr(ray_runtime, "_ask", lambda address: None)
+    monkeypatch.setattr(ray_runtime._raylet, "watch", lambda: None)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(RuntimeRefused, match=r"ASKS NOBODY FOR A TOKEN[\s\S]*--strict-security"):
+        ray_runtime._join("10.0.0.5:6379", strict=True)
+    assert ended == [True]
 
 
 def test_what_differs_is_named_once_each() -> None:

@@ -31,7 +31,7 @@ def digest(params: Any) -> str:
 
 
 def follow(topology: Any, agent: Agent, updates: int, *, save_at: int | None = None, **options: Any) -> tuple[dict, Any]:
-    """update -> (digest of the parameters, steps, returns so far), and the snapshot after `save_at`."""
+    """update -> (digest of the parameters, steps, returns so far), and the snapshot after `save_at` or the first one beyond."""
     driver = start(topology, agent, **options)
     seen: dict[int, tuple[str, int, tuple[float, ...]]] = {}
     saved, returns = None, []  # type: Any, list[float]
@@ -39,7 +39,7 @@ def follow(topology: Any, agent: Agent, updates: int, *, save_at: int | None = N
         returns += [episode.total_reward for episode in progress.finished]
         if progress.updates and progress.updates not in seen:
             seen[progress.updates] = digest(progress.params), progress.env_steps, tuple(returns)
-            if progress.updates == save_at:
+            if saved is None and save_at is not None and progress.updates >= save_at:  # two may come at once
                 saved = checkpointed(progress.snapshot())
         if progress.updates >= updates:
             break

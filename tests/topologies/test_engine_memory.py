@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import tracemalloc
 
 from engine_fakes import counting_agent
 
 from rookery import envs
-from rookery.run.meter import resident_mb
+from rookery.envs.memory import resident_mb
 from rookery.runtime.local import LocalRuntime
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job
@@ -28,7 +29,7 @@ def test_three_hundred_updates_leave_no_memory_behind() -> None:
         for progress in driver:
             if progress.updates >= (60, 360)[len(sizes)]:
                 gc.collect()
-                sizes[progress.updates] = tracemalloc.get_traced_memory()[0] / 1e6, resident_mb()
+                sizes[progress.updates] = tracemalloc.get_traced_memory()[0] / 1e6, resident_mb(os.getpid())
                 if len(sizes) == 2:
                     break
     finally:
