@@ -169,8 +169,8 @@ PRESETS: tuple[Preset, ...] = (
         "total_steps": 800_000,
     }),
     Preset(("appo", "sample-factory"), "CartPole-v1", {
-        "num_envs": 32, "groups": 1, "learning_rate": 3e-3, "max_gradient_norm": 0.5, "clip": 0.2, "discount": 0.98,
-        "trace_lambda": 1.0, "entropy_cost": 0.0, "anneal": True, "total_steps": 800_000,
+        "num_envs": 32, "groups": 1, "epochs": 2, "minibatches": 4, "learning_rate": 3e-3, "max_gradient_norm": 0.5,
+        "clip": 0.2, "discount": 0.98, "trace_lambda": 1.0, "entropy_cost": 0.0, "anneal": True, "total_steps": 800_000,
     }),
     Preset(("dqn",), "CartPole-v1", {
         "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
@@ -313,7 +313,9 @@ PRESETS: tuple[Preset, ...] = (
         "replay": {"stack": 4, "min_size": 500, "samples_per_insert": 4.0},
     }),
     Preset(("impala", "seed"), "atari", ATARI),
-    Preset(("appo", "sample-factory"), "atari", {**ATARI, "learning_rate": 2.5e-4, "rollout_length": 20}),
+    Preset(("appo", "sample-factory"), "atari", {
+        **ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "epochs": 2, "minibatches": 4,
+    }),
     # raw frames of 210 x 160 take five times the memory of 84 x 84
     Preset(tuple(SYSTEMS), "atari-raw", {}, env_options={"grayscale": True, "frame_stack": 4}),
     Preset(("dqn", "rainbow", "apex-dqn", "r2d2", "seed-r2d2", "r2d3"), "atari-raw", {"replay": {"capacity": 50_000}}),

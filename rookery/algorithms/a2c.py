@@ -51,14 +51,12 @@ class A2C:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
-        optimizer = optimizers.rmsprop(
-            self.learning_rate, num_steps=num_updates if self.anneal else None, decay=0.99, epsilon=self.rmsprop_epsilon
-        )
         return first_order(
             model,
-            optimizer,
+            optimizers.rmsprop(self.learning_rate, decay=0.99, epsilon=self.rmsprop_epsilon),
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
+            planned=num_updates if self.anneal else None,
             num_chunks=lambda batch: chunks_for(spec, batch),
             needs=Needs(
                 self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)

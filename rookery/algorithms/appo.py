@@ -10,44 +10,44 @@ Two designs were published under this name:
 In the first the ratio of the objective is the whole correction, so its advantage is r + gamma v' − V without V-trace's
 weight; in the second V-trace's weight corrects up to the target, and the ratio from there.
 
-Differs from both: several passes over each batch in minibatches of whole sequences, as PPO makes them (Sample Factory's
-default is one pass in one piece: with few environments that is too few steps); advantages are normalised over the rows that
-are differentiated together, a minibatch or a chunk of it.
+Differs from both: several passes over each batch, as PPO makes them: targets and advantages are made once, by the parameters
+before the first pass, and steps are shuffled one by one (whole sequences with a recurrent network). Sample Factory's default
+is one pass in one piece, and with few environments that is too few steps. Advantages are normalised over a minibatch. Who
+ships gradients, and one pass in one piece, takes the gradient of the whole batch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms import actor_critic, optimizers, ppo
+from rookery.algorithms.actor_critic import ActorCritic, Evaluation
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.ranges import Count, Long, NotNegative, Positive, Rate, Share
-from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec, TrainState
+from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 
 @dataclass(frozen=True, kw_only=True)
 class APPO:
     """Asynchronous PPO: the clipped objective on V-trace targets."""
 
-    whole_sequences: ClassVar[bool] = True  # a minibatch is made of these, whatever the network
     variant: Literal["sample-factory", "target-policy"] = "sample-factory"
     rollout_length: Count = 32
     discount: Share = 0.99
     trace_lambda: Share = 0.95
     epochs: Count = 2
     """Passes over each batch."""
-    minibatches: Count = 4
-    """Groups of whole sequences (columns of a batch), with a gradient step for each."""
+    minibatches: Count | None = None
+    """Per epoch; None: of 64 rows each, but at most 32, and of whole sequences with a core."""
     clip: Positive = 0.1
     """0.1 in Sample Factory, 0.4 in RLlib."""
     value_clip: Positive = 1.0
@@ -73,57 +73,76 @@ class APPO:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
-        steps = num_updates * self.epochs * self.minibatches if num_updates and self.anneal else None
-        optimizer = optimizers.adam(self.learning_rate, num_steps=steps, epsilon=1e-6)
+        optimizer = optimizers.adam(self.learning_rate, epsilon=1e-6)
+        planned = num_updates if self.anneal else None
         with_target = self.variant == "target-policy"
 
         def refresh(state: TrainState) -> PyTree:
             now = state.updates % self.target_period == 0
             return jax.tree.map(lambda new, old: jnp.where(now, new, old), state.params["network"], state.slow)
 
-        return first_order(
+        def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
+            out = model.evaluate(state.params, batch.rollout)
+            data = prepare(out, state.params, state.slow, batch.rollout, model=model, config=self)
+            data = ops.spread.everywhere(data if model.recurrent else ppo.steps_of(data))
+            rate = optimizers.remaining(state.updates, planned)
+            params, opt_state, report = ppo.passes(state, data, key, model=model, optimizer=optimizer, config=self, rate=rate)
+            params = model.normalisers.observed(params, model.normalisers.statistics(batch.rollout))
+            state = TrainState(params, state.slow, opt_state, state.updates + 1)
+            return Learned(state._replace(slow=refresh(state)) if with_target else state, report, None)
+
+        agent = first_order(
             model,
             optimizer,
             loss=lambda params, slow, rollout: loss(params, slow, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
-            epochs=self.epochs,
-            minibatches=self.minibatches,
+            planned=planned,
             num_chunks=lambda batch: chunks_for(spec, batch),
             slow=(lambda params: jax.tree.map(jnp.copy, params["network"])) if with_target else lambda params: (),
             refresh=refresh if with_target else lambda state: (),
             target_period=self.target_period if with_target else None,
             needs=Needs(self.rollout_length, self.discount, return_discount=model.normalisers.return_discount(self.discount)),
         )
+        return agent if (self.epochs, self.minibatches) == (1, 1) else agent._replace(learn=learn)
+
+    def limits(self) -> ppo.Limits:
+        if self.variant == "sample-factory":
+            return ppo.Limits(1.0 / (1.0 + self.clip), 1.0 + self.clip, self.value_clip)
+        return ppo.Limits(1.0 - self.clip, 1.0 + self.clip, None)
 
 
-def loss(params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO) -> tuple[Array, Report]:
-    out = model.evaluate(params, rollout)
-    behaviour_logp, behaviour_value = rollout.extras["behaviour_logp"], rollout.extras["value"]
+def prepare(
+    out: Evaluation, params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO
+) -> ppo.Sequences:
+    """V-trace's targets and advantages, [T, B], by what the parameters say of the rollout; no gradient flows out of here."""
+    behaviour_logp = rollout.extras["behaviour_logp"]
     if config.variant == "sample-factory":
-        old_logp, low, high = behaviour_logp, 1.0 / (1.0 + config.clip), 1.0 + config.clip
-        log_rho, weight = out.logp - behaviour_logp, None
+        old_logp, log_rho, weight = behaviour_logp, out.logp - behaviour_logp, None
     else:
-        old_logp = jax.lax.stop_gradient(model.evaluate(params | {"network": slow}, rollout).logp)
-        low, high = 1.0 - config.clip, 1.0 + config.clip
+        old_logp = model.evaluate(params | {"network": slow}, rollout).logp
         log_rho, weight = old_logp - behaviour_logp, 1.0
     trace = ops.vtrace(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, log_rho=log_rho, lam=config.trace_lambda, rho_pg_bar=weight,
     )  # fmt: skip
-    ratio = jnp.exp(out.logp - old_logp)
-    advantage = ops.masked_normalise(trace.advantage, rollout.valid)
-    surrogate = jnp.minimum(ratio * advantage, jnp.clip(ratio, low, high) * advantage)
-    error = jnp.square(trace.target - out.value)
-    if config.variant == "sample-factory":
-        near = behaviour_value + jnp.clip(out.value - behaviour_value, -config.value_clip, config.value_clip)
-        error = jnp.maximum(error, jnp.square(trace.target - near))
-    terms = {
-        "policy": -surrogate,
-        "value": config.value_cost * 0.5 * error,
-        "entropy": -config.entropy_cost * out.entropy,
-    }  # each [T, B]; one reduction, here:
-    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
-    report = {f"loss/{name}": mean for name, mean in means.items()}
-    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
-    report["clip_fraction"] = ops.masked_mean(((ratio < low) | (ratio > high)).astype(jnp.float32), rollout.valid)
-    return sum(means.values()), report
+    data = ppo.Sequences(
+        observation=jax.tree.map(lambda x: x[:-1], rollout.observation),
+        action=rollout.action,
+        old_logp=old_logp,
+        value=rollout.extras["value"],
+        target=trace.target,
+        advantage=trace.advantage,
+        first=actor_critic.first_rows(rollout.valid)[:-1],
+        valid=rollout.valid,
+        memory=rollout.memory,
+    )
+    return jax.lax.stop_gradient(data)
+
+
+def loss(params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO) -> tuple[Array, Report]:
+    """Of the whole batch as one piece."""
+    out = model.evaluate(params, rollout)
+    piece = ppo.normalised(prepare(out, params, slow, rollout, model=model, config=config))
+    judged = ppo.Judged(out.logp - piece.old_logp, out.entropy, out.value)
+    total: Array = sum(ppo.terms(judged, piece, config=config).values())
+    return ops.masked_mean(total, piece.valid), ppo.describe(judged, piece, config=config)

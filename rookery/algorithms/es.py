@@ -38,7 +38,7 @@ class ES:
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         model = perturbed.build(spec, self.network, torso=torso, normalise_observations=self.normalise_observations)
-        optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=1e-8)
+        optimizer = optimizers.adam(self.learning_rate, epsilon=1e-8)
 
         def init(key: Array) -> TrainState:
             params = model.init(key)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import spaces
-from rookery.types import BATCH_MAJOR, Array, Batch, Rollout, Spec
+from rookery.types import Array, Batch, Spec
 
 ROWS = 64  # of a minibatch, where nobody said how many there are
 MOST = 32  # minibatches of an epoch, however large the batch
@@ -21,13 +21,6 @@ def minibatches_for(asked: int | None, *, pieces: int, rows: int) -> int:
     if asked is not None:
         return asked
     return max(n for n in range(1, min(MOST, max(1, rows // ROWS)) + 1) if pieces % n == 0)
-
-
-def columns_of(batch: Batch, index: Array) -> Batch:
-    """Some columns of a batch, by their numbers."""
-    take = lambda name, tree: jax.tree.map(lambda x: jnp.take(x, index, axis=0 if name in BATCH_MAJOR else 1), tree)
-    rollout = Rollout(**{name: take(name, tree) for name, tree in batch.rollout._asdict().items()})
-    return Batch(rollout, jnp.take(batch.weight, index), ())
 
 
 def shuffles(key: Array, epochs: int, columns: int) -> Array:

@@ -45,11 +45,11 @@ def flat(optimizer: optax.GradientTransformation) -> optax.GradientTransformatio
     return optax.GradientTransformation(whole.init, update)
 
 
-def adam(learning_rate: float, *, num_steps: int | None, epsilon: float) -> Optimizer:
+def adam(learning_rate: float, *, epsilon: float, num_steps: int | None = None) -> Optimizer:
     return Optimizer.of(flat(optax.adam(schedule(learning_rate, num_steps), eps=epsilon)), epsilon)
 
 
-def rmsprop(learning_rate: float, *, num_steps: int | None, decay: float, epsilon: float) -> Optimizer:
+def rmsprop(learning_rate: float, *, decay: float, epsilon: float) -> Optimizer:
     """RMSProp as A3C and IMPALA use it: no momentum, not centred, epsilon inside the root."""
-    rule = optax.rmsprop(schedule(learning_rate, num_steps), decay=decay, eps=epsilon, eps_in_sqrt=True)
+    rule = optax.rmsprop(learning_rate, decay=decay, eps=epsilon, eps_in_sqrt=True)
     return Optimizer.of(flat(rule), epsilon)

@@ -48,12 +48,12 @@ class PG:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
-        optimizer = optimizers.adam(self.learning_rate, num_steps=num_updates if self.anneal else None, epsilon=1e-5)
         return first_order(
             model,
-            optimizer,
+            optimizers.adam(self.learning_rate, epsilon=1e-5),
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
+            planned=num_updates if self.anneal else None,
             needs=Needs(
                 self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)
             ),

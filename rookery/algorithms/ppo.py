@@ -12,7 +12,7 @@ Differs: truncated episodes bootstrap from their true last observation; resettin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ class PPO:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
-        optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=1e-5)
+        optimizer = optimizers.adam(self.learning_rate, epsilon=1e-5)
         planned = num_updates if self.anneal else None
 
         def init(key: Array) -> TrainState:
@@ -85,13 +85,40 @@ class PPO:
             inspect=inspection.of_policy(model, optimizer),
         )  # fmt: skip
 
+    def limits(self) -> Limits:
+        return Limits(1.0 - self.clip, 1.0 + self.clip, self.value_clip)
+
+
+class Limits(NamedTuple):
+    """How far an update may go."""
+
+    low: float  # of the ratio
+    high: float
+    value: float | None  # from the one before; None: freely
+
+
+class Clipped(Protocol):
+    """The hyper-parameters of several passes with a clipped objective: PPO's and APPO's."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def minibatches(self) -> int | None: ...
+    @property
+    def value_cost(self) -> float: ...
+    @property
+    def entropy_cost(self) -> float: ...
+    @property
+    def max_gradient_norm(self) -> float: ...
+    def limits(self) -> Limits: ...
+
 
 class Sequences(NamedTuple):
     """What an epoch is cut from, along its columns: whole sequences for recurrent networks, else single steps."""
 
     observation: PyTree  # [T, N, ...]
     action: PyTree  # [T, N, ...]
-    behaviour_logp: Array  # [T, N]
+    old_logp: Array  # [T, N] below the ratio: of the policy that acted, or of APPO's target
     value: Array  # [T, N] before the first epoch
     target: Array  # [T, N] of the value
     advantage: Array  # [T, N]
@@ -103,7 +130,7 @@ class Sequences(NamedTuple):
 class Judged(NamedTuple):
     """What the current parameters make of a minibatch, row by row."""
 
-    log_ratio: Array  # [T, N] to the policy that acted
+    log_ratio: Array  # [T, N] to the old policy
     entropy: Array  # [T, N]
     value: Array  # [T, N]
 
@@ -118,21 +145,36 @@ def update(
     config: PPO,
     planned: int | None = None,
 ) -> Learned:
-    """All epochs over one batch of rollouts, as one program. planned: updates until the learning rate is zero.
+    """All epochs over one batch of rollouts, as one program. planned: updates until the learning rate is zero."""
+    data = ops.spread.everywhere(prepare(state.params, rollout, model=model, config=config))  # a minibatch is drawn from all
+    rate = optimizers.remaining(state.updates, planned)
+    params, opt_state, report = passes(state, data, key, model=model, optimizer=optimizer, config=config, rate=rate)
+    params = model.normalisers.observed(params, model.normalisers.statistics(rollout))
+    return Learned(TrainState(params, (), opt_state, state.updates + 1), report, None)
+
+
+def passes(
+    state: TrainState,
+    data: Sequences,
+    key: Array,
+    *,
+    model: ActorCritic,
+    optimizer: optax.GradientTransformation,
+    config: Clipped,
+    rate: Array | float,
+) -> tuple[PyTree, PyTree, Report]:
+    """Takes a step for each minibatch of each epoch; (parameters, state of the optimizer, report).
 
     Beside its products, a small network's minibatch costs as much as it has XLA ops. So what does not depend on the parameters
     is done for all minibatches at once before the loop, what is only reported after it, and the gradient is clipped and
     applied as one vector.
     """
-    params = state.params
-    data = ops.spread.everywhere(prepare(params, rollout, model=model, config=config))  # a minibatch is drawn from all of it
-    columns = data.valid.shape[1]
+    params, columns = state.params, data.valid.shape[1]
     minibatches = minibatches_for(config.minibatches, pieces=columns, rows=data.valid.size)
     size = columns // minibatches
     if size * minibatches != columns:
         raise ValueError(f"{columns} columns cannot be cut into {minibatches} equal minibatches: change --minibatches")
     order = shuffles(key, config.epochs, columns).reshape(-1, size)
-    rate = optimizers.remaining(state.updates, planned)
     large = data._replace(**{name: () for name in Sequences._fields if name not in ("observation", "memory")})
     small = jax.vmap(lambda index: normalised(draw(data._replace(observation=(), memory=()), index)))(order)
 
@@ -151,14 +193,13 @@ def update(
         return (optax.apply_updates(network, as_tree(step * rate)), opt_state), (judged, norms.total)
 
     (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, (params["network"], state.optimizer), (order, small))
-    params = model.normalisers.observed(params | {"network": network}, model.normalisers.statistics(rollout))
     report = jax.vmap(lambda *one: describe(*one, config=config))(judged, small) | {"gradient_norm": norms}
     report["gradient_clipped"] = (norms > config.max_gradient_norm).astype(jnp.float32)
     report = {name: value.mean() for name, value in report.items()}
     _, target_std = ops.masked_moments(data.target, data.valid)
-    _, error_std = ops.masked_moments(data.advantage, data.valid)
+    _, error_std = ops.masked_moments(data.target - data.value, data.valid)
     report["explained_variance"] = 1.0 - jnp.square(error_std / (target_std + 1e-8))
-    return Learned(TrainState(params, (), opt_state, state.updates + 1), report, None)
+    return params | {"network": network}, opt_state, report
 
 
 def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO) -> Sequences:
@@ -172,7 +213,7 @@ def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO
     data = Sequences(
         observation=jax.tree.map(lambda x: x[:-1], rollout.observation),
         action=rollout.action,
-        behaviour_logp=rollout.extras["behaviour_logp"],
+        old_logp=rollout.extras["behaviour_logp"],
         value=value[:-1],
         target=value[:-1] + advantage,
         advantage=advantage,
@@ -180,10 +221,12 @@ def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO
         valid=rollout.valid,
         memory=rollout.memory,
     )
-    if model.recurrent:
-        return data
-    steps = jax.tree.map(lambda x: x.reshape((1, -1) + x.shape[2:]), data._replace(memory=()))
-    return steps  # every step is its own sequence of length one: [1, T * B, ...]
+    return data if model.recurrent else steps_of(data)
+
+
+def steps_of(data: Sequences) -> Sequences:
+    """Every step as a sequence of its own, of length one: [1, T * B, ...]."""
+    return jax.tree.map(lambda x: x.reshape((1, -1) + x.shape[2:]), data._replace(memory=()))
 
 
 def draw(data: Sequences, index: Array) -> Sequences:
@@ -197,22 +240,22 @@ def normalised(piece: Sequences) -> Sequences:
     return piece._replace(advantage=ops.masked_normalise(piece.advantage, piece.valid))
 
 
-def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: PPO) -> tuple[Array, Judged]:
+def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: Clipped) -> tuple[Array, Judged]:
     """piece: `normalised`."""
     policy, value = model.forward(params, piece.observation, piece.memory, piece.first)
     logp = model.distribution.logp(policy, piece.action)
-    judged = Judged(logp - piece.behaviour_logp, model.distribution.entropy(policy), value)
+    judged = Judged(logp - piece.old_logp, model.distribution.entropy(policy), value)
     total: Array = sum(terms(judged, piece, config=config).values())
     return ops.masked_mean(total, piece.valid), judged  # the one reduction
 
 
-def terms(judged: Judged, piece: Sequences, *, config: PPO) -> dict[str, Array]:
+def terms(judged: Judged, piece: Sequences, *, config: Clipped) -> dict[str, Array]:
     """The terms of the loss, each [T, N]."""
-    ratio = jnp.exp(judged.log_ratio)
-    surrogate = jnp.minimum(ratio * piece.advantage, jnp.clip(ratio, 1.0 - config.clip, 1.0 + config.clip) * piece.advantage)
+    ratio, limits = jnp.exp(judged.log_ratio), config.limits()
+    surrogate = jnp.minimum(ratio * piece.advantage, jnp.clip(ratio, limits.low, limits.high) * piece.advantage)
     error = jnp.square(judged.value - piece.target)
-    if config.value_clip is not None:
-        near = piece.value + jnp.clip(judged.value - piece.value, -config.value_clip, config.value_clip)
+    if limits.value is not None:
+        near = piece.value + jnp.clip(judged.value - piece.value, -limits.value, limits.value)
         error = jnp.maximum(error, jnp.square(near - piece.target))
     return {
         "policy": -surrogate,
@@ -221,13 +264,13 @@ def terms(judged: Judged, piece: Sequences, *, config: PPO) -> dict[str, Array]:
     }
 
 
-def describe(judged: Judged, piece: Sequences, *, config: PPO) -> Report:
+def describe(judged: Judged, piece: Sequences, *, config: Clipped) -> Report:
     """What is reported of a minibatch."""
-    ratio = jnp.exp(judged.log_ratio)
+    ratio, limits = jnp.exp(judged.log_ratio), config.limits()
     rows = {f"loss/{name}": term for name, term in terms(judged, piece, config=config).items()} | {
         "entropy": judged.entropy,
         "approx_kl": ratio - 1.0 - judged.log_ratio,
-        "clip_fraction": (jnp.abs(ratio - 1.0) > config.clip).astype(jnp.float32),
+        "clip_fraction": ((ratio < limits.low) | (ratio > limits.high)).astype(jnp.float32),
     }
     return {name: ops.masked_mean(row, piece.valid) for name, row in rows.items()}
 

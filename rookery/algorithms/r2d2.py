@@ -88,7 +88,7 @@ class R2D2:
         if self.network.core == "none":
             raise ValueError("R2D2 is a DQN with a memory: use --network.core lstm or gru, or the system apex-dqn")
         network = q_network(spaces.with_previous(spec), self.network, dueling=self.dueling, torso=torso)
-        optimizer = optimizers.adam(self.learning_rate, num_steps=None, epsilon=self.adam_epsilon)
+        optimizer = optimizers.adam(self.learning_rate, epsilon=self.adam_epsilon)
         prioritized = self.replay.selector == "prioritized"
 
         def init(key: Array) -> TrainState:

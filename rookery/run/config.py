@@ -325,8 +325,7 @@ def _check_minibatches(config: Config, columns: int) -> None:
     algorithm, minibatches = config.algorithm, getattr(config.algorithm, "minibatches", 1)
     if minibatches in (1, None) or {"worker", "bundle"} & config.topology.roles().keys():
         return
-    recurrent = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
-    whole = recurrent or getattr(algorithm, "whole_sequences", False)
+    whole = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
     pieces = columns if whole else columns * algorithm.rollout_length
     if pieces % minibatches:
         what = "sequences (one per environment, each stays whole)" if whole else "steps per update"

@@ -117,12 +117,13 @@ def ppo(seen, before, rollout, config):
     )  # fmt: skip
 
 
-def appo(seen, rollout, config):
-    """Sample Factory's: the ratio is in the clipped objective, and nowhere else."""
-    log_rho = seen.logp - rollout.extras["behaviour_logp"]
-    target, advantage = vtrace(seen, rollout, log_rho, lam=config.trace_lambda)
+def appo(seen, before, rollout, config):
+    """Sample Factory's: the ratio is in the clipped objective, and nowhere else. before: what the network said of the rollout
+    before the first pass; V-trace's targets and advantages are made of that."""
+    behaviour_logp = rollout.extras["behaviour_logp"]
+    target, advantage = vtrace(before, rollout, before.logp - behaviour_logp, lam=config.trace_lambda)
     return _clipped(
-        seen, rollout, np.exp(log_rho), _standardised(advantage, rollout.valid), target, config,
+        seen, rollout, np.exp(seen.logp - behaviour_logp), _standardised(advantage, rollout.valid), target, config,
         clip=(1 / (1 + config.clip), 1 + config.clip),
         old_value=rollout.extras["value"], value_clip=config.value_clip,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from algorithm_cases import (
 )
 
 from rookery import ops
-from rookery.algorithms import a2c, actor_critic, minibatches, ppo, vtrace
+from rookery.algorithms import a2c, actor_critic, ppo, vtrace
 from rookery.networks import NetworkConfig
 
 MODEL = model_of()
@@ -54,19 +54,18 @@ def test_appo_on_fresh_data_is_ppos_gradient_with_the_same_lambda(fresh, name):
     assert_trees_close(got, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_passes_in_minibatches_make_one_step_for_each_group_of_columns(rng, monkeypatch):
-    """Two epochs of three minibatches: six steps by hand, of the columns that the shuffles name; the batch counts once."""
-    with_plain_steps(monkeypatch)
-    rollout, key = random_rollout(rng), ops.random.key(7)
-    single, several = adapted("appo").build(SPEC), adapted("appo", epochs=2, minibatches=3).build(SPEC)
-    state = random_state(single, params=PARAMS)
-    learned = jax.jit(several.learn)(state, batch_of(rollout), key)
-    by_hand, apply = state, jax.jit(single.learn)
-    for index in np.asarray(minibatches.shuffles(key, 2, rollout.valid.shape[1])).reshape(6, 2):
-        columns = jax.tree.map(lambda x, chosen=index: x[:, chosen], rollout)
-        by_hand = apply(by_hand, batch_of(columns), key).state
+def test_passes_of_appo_on_fresh_data_are_ppos(fresh):
+    """Two epochs of three minibatches, of single steps: the same six steps, and the batch counts once. The target is the
+    policy that acted, so that V-trace's weights are 1, while the ratio of the objective moves with every step."""
+    several = dict(epochs=2, minibatches=3, max_gradient_norm=0.3, clip=0.01)
+    expected, ppos = gradient_of(adapted("ppo", gae_lambda=0.95, **several), PARAMS, fresh)
+    agent = adapted("appo-target", trace_lambda=0.95, **several).build(SPEC)
+    state = random_state(agent, params=PARAMS, slow=NETWORK_PARAMS)
+    learned = jax.jit(agent.learn)(state, batch_of(fresh), ops.random.key(1))
+    got = jax.tree.map(lambda old, new: old - new, NETWORK_PARAMS, learned.state.params["network"])
     assert int(learned.state.updates) == 1
-    assert_trees_close(learned.state.params["network"], by_hand.params["network"], rtol=1e-4, atol=1e-5)
+    assert ppos["clip_fraction"] > 0.1 and 0 < ppos["gradient_clipped"] < 1, "what is clipped is clipped in both"
+    assert_trees_close(got, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_ppo_with_one_epoch_of_one_minibatch_is_a2c_where_advantages_are_already_standard(fresh):

@@ -116,11 +116,28 @@ def test_ppo_is_the_clipped_objective_and_the_clipped_value_loss(rollout, value_
 
 def test_appo_as_in_sample_factory_clips_the_ratio_to_the_behaviour_and_the_value(rollout):
     config = ALGORITHMS["appo"]
-    stated = paper_losses.appo(see(PARAMS, rollout), rollout, config)
+    stated = paper_losses.appo(see(PARAMS, rollout), see(PARAMS, rollout), rollout, config)
     assert 0.1 < stated.facts["policy"] < stated.facts["outside"] and 0.05 < stated.facts["value"] < 0.95
     loss = lambda network: appo.loss(PARAMS | {"network": network}, (), rollout, model=MODEL, config=config)
     report = compare(loss, PARAMS, rollout, stated)
     np.testing.assert_allclose(report["clip_fraction"], stated.facts["outside"], rtol=1e-4)
+
+
+def test_later_passes_of_appo_keep_the_targets_and_advantages_of_the_first(rollout):
+    """As PPO's epochs do: steps are shuffled one by one, so nothing can be traced anew."""
+    config = ALGORITHMS["appo"]
+    evaluated = jax.jit(MODEL.evaluate)(PARAMS, rollout)
+    data = ppo.normalised(appo.prepare(evaluated, PARAMS, (), rollout, model=MODEL, config=config))
+    later = PARAMS | {"network": jax.tree.map(lambda a, b: a + 0.3 * b, PARAMS["network"], OTHER["network"])}
+
+    def loss(network):
+        piece = ppo.steps_of(data)
+        total, judged = ppo.loss(later | {"network": network}, piece, model=MODEL, config=config)
+        return total, ppo.describe(judged, piece, config=config)
+
+    stated = paper_losses.appo(see(later, rollout), see(PARAMS, rollout), rollout, config)
+    assert 0.1 < stated.facts["policy"] < stated.facts["outside"] and 0.05 < stated.facts["value"] < 0.95
+    compare(loss, later, rollout, stated)
 
 
 def test_appo_with_a_target_policy_clips_the_ratio_to_the_target(rollout):
