@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Sequence
 from typing import TypeVar
@@ -42,6 +43,24 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
         return None, None
     half = STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
     return statistics.fmean(values) - half, statistics.fmean(values) + half
+
+
+def iqm(values: Sequence[float]) -> float | None:
+    """The mean of the middle half (Agarwal et al. 2021); values at its edges count by the share that lies within."""
+    if not values:
+        return None
+    ordered, quarter = sorted(values), len(values) / 4
+    weights = [max(0.0, min(i + 1, len(ordered) - quarter) - max(i, quarter)) for i in range(len(ordered))]
+    return sum(w * v for w, v in zip(weights, ordered)) / sum(weights)
+
+
+def bootstrap(values: Sequence[float], *, samples: int = 10_000, seed: int = 0) -> tuple[float | None, float | None]:
+    """95 % of the IQM over seeds drawn with replacement (percentiles)."""
+    if len(values) < 2:
+        return None, None
+    rng = random.Random(seed)
+    found = sorted(iqm(rng.choices(values, k=len(values))) or 0.0 for _ in range(samples))
+    return found[int(0.025 * samples)], found[int(0.975 * samples) - 1]
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:

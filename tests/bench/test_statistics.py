@@ -1,6 +1,6 @@
 import pytest
 
-from rookery.bench.statistics import median, ratio, slope, spread
+from rookery.bench.statistics import bootstrap, iqm, median, ratio, slope, spread
 
 
 def test_the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two():
@@ -35,3 +35,17 @@ def test_there_is_no_slope_through_one_place():
     assert slope([1.0, 1.0], [0.0, 5.0]) is None
     with pytest.raises(ValueError, match="as many of each"):
         slope([1.0], [1.0, 2.0])
+
+
+def test_the_iqm_is_the_mean_of_the_middle_half():
+    assert iqm([8.0, 1.0, 3.0, 5.0]) == 4.0  # 3 and 5
+    assert iqm([1.0, 2.0, 3.0, 4.0, 100.0]) == pytest.approx((0.75 * 2 + 3 + 0.75 * 4) / 2.5)
+    assert iqm([7.0]) == 7.0 and iqm([]) is None
+
+
+def test_the_bootstrap_interval_holds_the_iqm_and_narrows_with_more_values():
+    few, many = [1.0, 2.0, 4.0, 5.0, 9.0], [1.0, 2.0, 4.0, 5.0, 9.0] * 10
+    low, high = bootstrap(few)
+    assert low <= iqm(few) <= high and bootstrap(few) == (low, high), "the same seed gives the same interval"
+    assert bootstrap(many, samples=1000)[1] - bootstrap(many, samples=1000)[0] < 0.6 * (high - low)
+    assert bootstrap([3.0]) == (None, None)
