@@ -1,22 +1,24 @@
 """Advantage actor-critic, synchronous (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, section 4 and its A2C form).
 
 One n-step policy-gradient step per batch of fresh rollouts. With `gae_lambda = 1` the advantage is the n-step return
-minus the value, as published. Differs from the paper: means instead of sums over the rollout.
+minus the value, as published. Differs from the paper: means instead of sums over the rollout; a value with a network of its
+own is fitted to each batch by several steps, where the policy takes one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.actor_critic import ActorCritic, Evaluation
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
-from rookery.algorithms.updates import first_order
+from rookery.algorithms.updates import Critic, first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate, Share
@@ -35,6 +37,8 @@ class A2C:
     """Decay the learning rate linearly to zero over the planned run."""
     entropy_cost: NotNegative = 0.01
     value_cost: NotNegative = 0.5
+    value_steps: Count | None = None
+    """Steps of the value on a batch, where the policy takes one; None: 16 if it has a network of its own, else 1."""
     max_gradient_norm: Positive = 0.5
     rmsprop_epsilon: Positive = 1e-5
     reward_clip: RewardClip = "none"
@@ -51,11 +55,16 @@ class A2C:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
+
+        def targets(params: PyTree, rollout: Rollout) -> Array:
+            return returns(model.evaluate(params, rollout), params, rollout, model=model, config=self).target
+
         return first_order(
             model,
             optimizers.rmsprop(self.learning_rate, decay=0.99, epsilon=self.rmsprop_epsilon),
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
+            critic=Critic(targets, self.value_steps),
             planned=num_updates if self.anneal else None,
             num_chunks=lambda batch: chunks_for(spec, batch),
             needs=Needs(
@@ -64,13 +73,23 @@ class A2C:
         )
 
 
-def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> tuple[Array, Report]:
-    out = model.evaluate(params, rollout)
+class Returns(NamedTuple):
+    advantage: Array  # [T, B]
+    target: Array  # [T, B] of the value
+
+
+def returns(out: Evaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> Returns:
+    """n-step returns, by what the parameters say of the rollout; no gradient flows out of here."""
     advantage = ops.gae(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, lam=config.gae_lambda,
     )  # fmt: skip
-    target = jax.lax.stop_gradient(out.value) + advantage
+    return Returns(advantage, jax.lax.stop_gradient(out.value) + advantage)
+
+
+def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> tuple[Array, Report]:
+    out = model.evaluate(params, rollout)
+    advantage, target = returns(out, params, rollout, model=model, config=config)
     terms = {
         "policy": -advantage * out.logp,
         "value": config.value_cost * 0.5 * jnp.square(target - out.value),

@@ -18,7 +18,7 @@ from rookery import ops, spaces
 from rookery.algorithms import normalisers
 from rookery.algorithms.normalisers import Normalisers, RewardClip
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso, actor_critic
+from rookery.networks.network import Torso, actor_critic, separate
 from rookery.types import Array, Decision, PyTree, Rollout, Spec
 
 
@@ -45,6 +45,7 @@ class ActorCritic(NamedTuple):
     distribution: ops.Distribution
     action: gymnasium.Space
     recurrent: bool
+    separate: bool  # policy and value have a network each
 
 
 def build(
@@ -102,6 +103,7 @@ def build(
     return ActorCritic(
         init, network.memory, act, explore, forward, evaluate, units, distribution, spec.action,
         recurrent=bool(jax.tree.leaves(jax.eval_shape(lambda: network.memory(1)))),
+        separate=separate(spec, network_config, torso),
     )  # fmt: skip
 
 

@@ -6,7 +6,8 @@ the policy that acted and the one that learns.
 The loss is summed over the T·B rows of a batch, as published: the clip of its gradient and RMSProp's epsilon, which
 belong to that sum, stand as in the paper. (RMSProp divides the sum out again: the learning rate belongs to no batch.)
 
-Differs from the paper: rewards are divided by the running deviation of the return where they are not clipped.
+Differs from the paper: rewards are divided by the running deviation of the return where they are not clipped; a value with a
+network of its own is fitted to each batch by several steps, where the policy takes one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.actor_critic import ActorCritic, Evaluation
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
-from rookery.algorithms.updates import first_order
+from rookery.algorithms.updates import Critic, first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate, Share
@@ -41,6 +42,8 @@ class VTrace:
     """Decay the learning rate linearly to zero over the planned run."""
     entropy_cost: NotNegative = 0.01
     value_cost: NotNegative = 0.5
+    value_steps: Count | None = None
+    """Steps of the value on a batch, where the policy takes one; None: 16 if it has a network of its own, else 1."""
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None
@@ -61,11 +64,16 @@ class VTrace:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
+
+        def targets(params: PyTree, rollout: Rollout) -> Array:
+            return traced(model.evaluate(params, rollout), params, rollout, model=model, config=self).target
+
         return first_order(
             model,
             optimizers.rmsprop(self.learning_rate, decay=0.99, epsilon=self.rmsprop_epsilon),
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
             max_gradient_norm=self.max_gradient_norm,
+            critic=Critic(targets, self.value_steps),
             planned=num_updates if self.anneal else None,
             summed=True,
             num_chunks=lambda batch: chunks_for(spec, batch),
@@ -76,14 +84,18 @@ class VTrace:
         )  # fmt: skip
 
 
-def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace) -> tuple[Array, Report]:
-    out = model.evaluate(params, rollout)
-    log_rho = out.logp - rollout.extras["behaviour_logp"]
-    trace = ops.vtrace(
+def traced(out: Evaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace) -> ops.VTrace:
+    """V-trace's targets and advantages, by what the parameters say of the rollout; no gradient flows out of here."""
+    return ops.vtrace(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
-        discount=rollout.discount, valid=rollout.valid, log_rho=log_rho,
+        discount=rollout.discount, valid=rollout.valid, log_rho=out.logp - rollout.extras["behaviour_logp"],
         rho_bar=config.rho_bar, c_bar=config.c_bar, lam=config.trace_lambda,
     )  # fmt: skip
+
+
+def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace) -> tuple[Array, Report]:
+    out = model.evaluate(params, rollout)
+    trace = traced(out, params, rollout, model=model, config=config)
     terms = {
         "policy": -trace.advantage * out.logp,
         "value": config.value_cost * 0.5 * jnp.square(trace.target - out.value),
@@ -92,6 +104,6 @@ def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace
     means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
     report = {f"loss/{name}": mean for name, mean in means.items()}
     report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
-    report["rho"] = ops.masked_mean(jnp.exp(log_rho), rollout.valid)
+    report["rho"] = ops.masked_mean(jnp.exp(out.logp - rollout.extras["behaviour_logp"]), rollout.valid)
     return sum(means.values()), report
 

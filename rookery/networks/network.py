@@ -39,11 +39,10 @@ def actor_critic(
     """
     _check_mask(spec, num_outputs, gaussian_size)
     parts = () if torso else encoders.leaves(spec.observation, config.encoder)
-    separate = _separate(config, parts)
     encode = with_told(torso) if torso else as_pair(encoders.Encoder(parts, config))
     core = None if config.core == "none" else Core(config.core, config.core_size)
     heads = Heads(num_outputs, gaussian_size, config.initial_log_std)
-    names = ("policy_encoder", "value_encoder") if separate else ("encoder",)
+    names = ("policy_encoder", "value_encoder") if separate(spec, config, torso) else ("encoder",)
 
     def memory(B: int) -> PyTree:
         return initial_memory(config.core, config.core_size, B)
@@ -150,10 +149,12 @@ def with_told(torso: Torso) -> Torso:
     return torso[0], lambda params, observation: units.told(torso[1](params, observation))
 
 
-def _separate(config: NetworkConfig, parts: tuple[encoders.Leaf, ...]) -> bool:
+def separate(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> bool:
+    """Do policy and value have an encoder each?"""
     if config.heads == "separate" and config.core != "none":
         raise ValueError("network.heads='separate' with a core would need two memories; use 'shared' or core='none'.")
     if config.heads == "auto":
+        parts = () if torso else encoders.leaves(spec.observation, config.encoder)
         return config.core == "none" and bool(parts) and not any(leaf.layout for leaf in parts)
     return config.heads == "separate"
 

@@ -125,8 +125,8 @@ def test_where_all_states_are_the_same_neither_spread_nor_dead_units_mean_anythi
 @pytest.mark.parametrize(
     "optimizer, gradients",
     [
-        (optimizers.adam(0.1, num_steps=None, epsilon=1e-2), [1e-3, 1.0, 0.0, 5e-2]),  # after one step the root is |g|
-        (optimizers.rmsprop(0.1, num_steps=10, decay=0.99, epsilon=1e-4), [0.05, 1.0, 0.0, 0.2]),  # 0.01 g² < 1e-4
+        (optimizers.adam(0.1, epsilon=1e-2), [1e-3, 1.0, 0.0, 5e-2]),  # after one step the root is |g|
+        (optimizers.rmsprop(0.1, decay=0.99, epsilon=1e-4), [0.05, 1.0, 0.0, 0.2]),  # 0.01 g² < 1e-4
     ],
     ids=["adam", "rmsprop"],
 )
@@ -138,7 +138,7 @@ def test_second_moments_below_epsilon_are_counted_among_the_parameters_that_have
 
 
 def test_an_optimizer_without_moments_or_without_its_state_tells_nothing():
-    adam = optimizers.adam(0.1, num_steps=None, epsilon=1e-2)
+    adam = optimizers.adam(0.1, epsilon=1e-2)
     assert inspection.below_epsilon(adam, ()) is None
     assert inspection.below_epsilon(optax.sgd(0.1), optax.sgd(0.1).init(jnp.zeros(3))) is None
 

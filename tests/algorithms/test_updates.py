@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from algorithm_cases import (
     ALGORITHMS,
@@ -27,7 +28,8 @@ from algorithm_cases import (
 )
 
 from rookery import ops
-from rookery.algorithms import minibatches
+from rookery.algorithms import a2c, minibatches, optimizers, vtrace
+from rookery.networks import NetworkConfig
 from rookery.types import Gradients
 
 STORED = Path(__file__).parent / "parameters.json"
@@ -179,6 +181,63 @@ def test_learning_is_a_step_of_the_gradient_clipped_by_its_norm(rng):
     by_hand = jax.jit(agent.apply)(state, Gradients(clipped, {}))
     assert norm > 2 * limit
     assert_trees_close(learned.state.params, by_hand.params, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["a2c", "vtrace"])
+def test_the_value_is_fitted_by_several_steps_of_which_the_policy_takes_one(name, rng, monkeypatch):
+    """The targets are those of the parameters before the first step. By hand: steps of minus the gradient."""
+    rollout, state = random_rollout(rng), state_of(name)
+    with_plain_steps(monkeypatch)
+    rate = 1e-3 if name == "vtrace" else 1.0  # its gradient is that of a sum over the rows
+    monkeypatch.setattr(optimizers, "rmsprop", lambda *args, **options: optax.sgd(rate))
+    once, often = (jax.jit(adapted(name, value_steps=steps).build(SPEC).learn) for steps in (1, 4))
+    state = random_state(adapted(name).build(SPEC), params=state.params)
+    single = once(state, batch_of(rollout), ops.random.key(1)).state
+    learned = often(state, batch_of(rollout), ops.random.key(1)).state
+    config, model = ALGORITHMS[name], model_of()
+    made = {"a2c": a2c.returns, "vtrace": vtrace.traced}[name]
+    target = made(model.evaluate(state.params, rollout), state.params, rollout, model=model, config=config).target
+    rows = rollout.valid.size if name == "vtrace" else 1
+
+    def error(network):
+        value = model.evaluate(state.params | {"network": network}, rollout).value
+        return rows * (0.5 * (target - value) ** 2 * rollout.valid).sum() / rollout.valid.sum()
+
+    network = single.params["network"]
+    for _ in range(3):
+        network = jax.tree.map(lambda leaf, by: leaf - rate * by, network, jax.jit(jax.grad(error))(network))
+    assert differ(network, single.params["network"]) > 1e-3
+    assert_trees_close(learned.params["network"], network, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["a2c", "vtrace"])
+def test_more_steps_of_the_value_leave_the_policy_and_its_moments_alone(name, rng):
+    rollout, state = random_rollout(rng), state_of(name)
+    of_policy = lambda tree: {key: leaf for key, leaf in _by_path(tree).items() if "policy" in key}
+    states = [
+        jax.jit(adapted(name, value_steps=steps).build(SPEC).learn)(state, batch_of(rollout), ops.random.key(1)).state
+        for steps in (1, 5)
+    ]
+    once, often = (of_policy(state.params["network"]) for state in states)
+    assert_trees_close(often, once, rtol=1e-6, atol=1e-6)
+    moments = [flat(state.optimizer) for state in states]
+    changed = (~np.isclose(*moments, rtol=1e-5)).mean()
+    assert 0.2 < changed < 0.8, "the value's moments change, the policy's do not"
+    assert int(states[1].updates) == 1
+
+
+def test_a_value_that_shares_its_network_with_the_policy_takes_as_many_steps(rng):
+    """Else the policy would be moved by the value alone."""
+    shared = NetworkConfig(hidden=(8,), heads="shared")
+    rollout, found = random_rollout(rng), []
+    for steps in (None, 1, 16):
+        agent = adapted("a2c", network=shared, value_steps=steps).build(SPEC)
+        found.append(jax.jit(agent.learn)(random_state(agent), batch_of(rollout), ops.random.key(1)).state.params["network"])
+    assert differ(found[0], found[1]) == 0 and differ(found[1], found[2]) > 1e-4
+
+
+def _by_path(tree):
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def test_ppo_takes_one_adam_step_of_the_clipped_gradient_per_minibatch(rng, monkeypatch):
