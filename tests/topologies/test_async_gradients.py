@@ -26,8 +26,8 @@ from rookery.types import Agent
 
 SMALL = NetworkConfig(hidden=(4,))
 AS_THEY_COME: dict = {"normalise_observations": False, "normalise_rewards": False}  # moments are equal to rounding alone
-ALGORITHMS = {
-    "a2c": A2C(rollout_length=8, learning_rate=3e-3, network=SMALL, **AS_THEY_COME),
+ALGORITHMS = {  # who ships gradients takes one step of the value, too
+    "a2c": A2C(rollout_length=8, learning_rate=3e-3, value_steps=1, network=SMALL, **AS_THEY_COME),
     "a2c-lstm": A2C(
         rollout_length=4, anneal=True, network=NetworkConfig(hidden=(4,), core="lstm", core_size=3), **AS_THEY_COME
     ),

@@ -36,7 +36,7 @@ ALGORITHMS = {
         rollout_length=5, batch_size=8, n_step=3, double=True, noisy=True, network=SMALL,
         replay=ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0, selector="prioritized"),
     ),
-    "a2c": A2C(rollout_length=4, anneal=True, network=SMALL, **AS_THEY_COME),
+    "a2c": A2C(rollout_length=4, anneal=True, value_steps=1, network=SMALL, **AS_THEY_COME),
 }  # fmt: skip
 
 
