@@ -58,13 +58,19 @@ STEADY = {"double": True, "anneal": True}
 # with 0.05 everywhere learns to hover, then its replay holds nothing else: 2 after 500,000 steps, 152 after 400,000 with these)
 LADDER = {"exploration": "ladder", "epsilon": 0.4}
 ANNEALED = {"exploration": "anneal", "epsilon": 0.05}
+# An actor-critic as its authors had it: short returns, one step of the value for each of the policy
+PUBLISHED = {
+    "rollout_length": 5, "gae_lambda": 1.0, "learning_rate": 7e-4, "anneal": True, "entropy_cost": 0.01, "value_steps": 1,
+    "rmsprop_epsilon": 1e-5,
+}
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
         System("ppo", "ppo:PPO", "sync:Sync", "proximal policy optimisation", "Schulman et al. 2017"),
         System("a2c", "a2c:A2C", "sync:Sync", "advantage actor-critic", "Mnih et al. 2016"),
         System("pg", "pg:PG", "sync:Sync", "plain policy gradient", "Williams 1992"),
-        System("impala", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace actor-learner", "Espeholt et al. 2018"),
+        System("impala", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace actor-learner", "Espeholt et al. 2018",
+               {"num_envs": 8, "groups": 1}),
         System("appo", "appo:APPO", "actor_learner:ActorLearner", "PPO's clip on V-trace targets", "Petrenko et al. 2020"),
         System("dqn", "dqn:DQN", "sync:Sync", "deep Q-learning from replay", "Mnih et al. 2015, van Hasselt et al. 2016",
                {**STEADY, **LADDER}),
@@ -89,9 +95,9 @@ SYSTEMS: dict[str, System] = {
             },
         ),
         System("seed", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace with one policy beside the learner",
-               "Espeholt et al. 2020", {"inference": "central"}),
+               "Espeholt et al. 2020", {"inference": "central", "num_envs": 8}),
         System("seed-r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "R2D2 with one policy beside the learner",
-               "Espeholt et al. 2020", {"inference": "central", "num_envs": 16}),
+               "Espeholt et al. 2020", {"inference": "central", "num_envs": 8}),
         System("sample-factory", "appo:APPO", "actor_learner:ActorLearner", "APPO, one policy for environments in processes",
                "Petrenko et al. 2020", {"inference": "central"}),
         System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021",
@@ -99,7 +105,7 @@ SYSTEMS: dict[str, System] = {
         System("anakin-dqn", "dqn:DQN", "anakin:Anakin", "DQN, its replay and its environments as one program",
                "Hessel et al. 2021", {"num_envs": 16, **STEADY}),
         System("a3c", "a2c:A2C", "async_gradients:AsyncGradients", "actor-critic by asynchronous gradients",
-               "Mnih et al. 2016", {"rollout_length": 5, "anneal": True}),
+               "Mnih et al. 2016", PUBLISHED),
         System(
             "async-dqn", "dqn:DQN", "async_gradients:AsyncGradients", "n-step Q-learning by asynchronous gradients, no replay",
             "Mnih et al. 2016",
@@ -110,7 +116,7 @@ SYSTEMS: dict[str, System] = {
             },
         ),
         System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",
-               {"rollout_length": 5, "learning_rate": 1.4e-3, "num_envs": 32}),
+               {**PUBLISHED, "learning_rate": 1.4e-3, "anneal": False, "num_envs": 16}),
         System(
             "gorila", "dqn:DQN", "parameter_server:ParameterServer", "DQN in bundles, parameters in shards", "Nair et al. 2015",
             {"max_staleness": 100, "outlier_deviations": 8.0, **STEADY},
@@ -149,6 +155,8 @@ def _plain_id(env: str) -> str:
 
 
 ATARI = {"reward_clip": "unit", "network": {"encoder": "nature"}, "total_steps": 10_000_000}
+# V-trace as published, for clipped rewards and many environments
+IMPALA = {"rollout_length": 20, "trace_lambda": 1.0, "learning_rate": 6e-4, "anneal": False, "entropy_cost": 0.01}
 AS_THEY_COME = {"normalise_observations": False, "normalise_rewards": False}
 PRESETS: tuple[Preset, ...] = (
     # CartPole: many environments at once, because one numpy call steps them all; tuned for time, not for steps
@@ -158,14 +166,14 @@ PRESETS: tuple[Preset, ...] = (
         "entropy_cost": 0.0, "total_steps": 300_000, **AS_THEY_COME,
     }),
     Preset(("a2c",), "CartPole-v1", {
-        "num_envs": 64, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True, "total_steps": 500_000,
+        **PUBLISHED, "num_envs": 64, "rollout_length": 8, "learning_rate": 3e-3, "entropy_cost": 0.001, "total_steps": 500_000,
     }),
     Preset(("pg",), "CartPole-v1", {
         "num_envs": 64, "rollout_length": 32, "learning_rate": 5e-3, "entropy_cost": 0.01, "anneal": True,
         "total_steps": 1_000_000,
     }),
     Preset(("impala", "seed"), "CartPole-v1", {
-        "num_envs": 64, "groups": 1, "rollout_length": 16, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
+        "num_envs": 64, "groups": 1, "rollout_length": 16, "trace_lambda": 1.0, "learning_rate": 3e-3, "value_steps": 1,
         "total_steps": 800_000,
     }),
     Preset(("appo", "sample-factory"), "CartPole-v1", {
@@ -230,22 +238,8 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
         "gae_lambda": 0.98, "total_steps": 1_500_000, **AS_THEY_COME,
     }),
-    # the same, whole sequences at a time: with few gradient steps a lander learns to hover until its time is over
-    Preset(("appo", "sample-factory"), "LunarLander-v3", {
-        "num_envs": 32, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 5e-4, "discount": 0.999,
-        "trace_lambda": 0.98, "clip": 0.2, "entropy_cost": 0.01, "anneal": True, "total_steps": 1_500_000,
-    }),
     # actions that are mostly at their bounds swing the car to the top now and then; with smaller ones it learns to save fuel
     Preset(("ppo",), "MountainCarContinuous-v0", {"network": {"initial_log_std": 1.0}, "total_steps": 300_000}),
-    # one step a batch: returns must be long, else a critic that has seen crashes keeps the lander off the ground
-    Preset(("a2c",), "LunarLander-v3", {
-        "num_envs": 8, "rollout_length": 128, "gae_lambda": 0.98, "learning_rate": 1e-3, "rmsprop_epsilon": 1e-10,
-        "anneal": True, "entropy_cost": 5e-4, "total_steps": 2_000_000,
-    }),
-    Preset(("impala", "seed"), "LunarLander-v3", {
-        "num_envs": 8, "groups": 1, "rollout_length": 256, "discount": 0.997, "trace_lambda": 0.98, "learning_rate": 2e-3,
-        "anneal": True, "entropy_cost": 5e-4, "total_steps": 2_000_000,
-    }),
     # without a limit of time, who begins with few random actions goes round in circles for ever
     Preset(("dqn",), "CliffWalking-v*", {"exploration": "anneal-ladder"}),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
@@ -258,7 +252,7 @@ PRESETS: tuple[Preset, ...] = (
         "clip": 0.1, "value_clip": 0.1,
     }),
     # the value's error counts half its square, as in the code of A2C's and GALA's authors
-    Preset(("a2c",), "atari", {**ATARI, "num_envs": 16, "groups": 2, "rollout_length": 5, "anneal": True, "value_cost": 1.0}),
+    Preset(("a2c",), "atari", {**ATARI, **PUBLISHED, "num_envs": 16, "groups": 2, "value_cost": 1.0}),
     Preset(("gala",), "atari", {**ATARI, "num_envs": 64, "peers": 4, "anneal": True, "value_cost": 1.0}),
     # four environments for each worker: a gradient of 5 rows costs nearly as much as one of 20
     Preset(("a3c",), "atari", {
@@ -312,9 +306,10 @@ PRESETS: tuple[Preset, ...] = (
         "network": {"encoder": "nature", "core": "lstm", "core_size": 512},
         "replay": {"stack": 4, "min_size": 500, "samples_per_insert": 4.0},
     }),
-    Preset(("impala", "seed"), "atari", ATARI),
+    Preset(("impala", "seed"), "atari", {**ATARI, **IMPALA, "num_envs": 32, "groups": 2}),
     Preset(("appo", "sample-factory"), "atari", {
-        **ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "epochs": 2, "minibatches": 4,
+        **ATARI, "learning_rate": 2.5e-4, "rollout_length": 20, "epochs": 2, "minibatches": 4, "clip": 0.1, "anneal": False,
+        "entropy_cost": 0.003,
     }),
     # raw frames of 210 x 160 take five times the memory of 84 x 84
     Preset(tuple(SYSTEMS), "atari-raw", {}, env_options={"grayscale": True, "frame_stack": 4}),
@@ -325,8 +320,11 @@ PRESETS: tuple[Preset, ...] = (
         "num_envs": 64, "rollout_length": 128, "epochs": 4, "minibatches": 8, "learning_rate": 1e-3,
         "network": {"encoder": "small"}, "total_steps": 10_000_000,
     }),
-    Preset(("a2c", "impala"), "minatar", {
-        "num_envs": 64, "anneal": True, "network": {"encoder": "small"}, "total_steps": 10_000_000,
+    Preset(("a2c",), "minatar", {
+        **PUBLISHED, "num_envs": 64, "rollout_length": 8, "network": {"encoder": "small"}, "total_steps": 10_000_000,
+    }),
+    Preset(("impala",), "minatar", {
+        **IMPALA, "num_envs": 64, "groups": 2, "anneal": True, "network": {"encoder": "small"}, "total_steps": 10_000_000,
     }),
     Preset(("dqn", "anakin-dqn", "rainbow"), "minatar", {
         "num_envs": 16, "target_period": 1_000, "epsilon_steps": 100_000, "network": {"encoder": "small"},

@@ -29,18 +29,19 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class A2C:
     """Synchronous advantage actor-critic."""
 
-    rollout_length: Count = 8
+    rollout_length: Count = 32
     discount: Share = 0.99
-    gae_lambda: Share = 1.0
-    learning_rate: Rate = 7e-4
-    anneal: bool = False
+    gae_lambda: Share = 0.95
+    learning_rate: Rate = 2e-3
+    anneal: bool = True
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: NotNegative = 0.01
+    entropy_cost: NotNegative = 0.001
     value_cost: NotNegative = 0.5
     value_steps: Count | None = None
     """Steps of the value on a batch, where the policy takes one; None: 16 if it has a network of its own, else 1."""
     max_gradient_norm: Positive = 0.5
-    rmsprop_epsilon: Positive = 1e-5
+    rmsprop_epsilon: Positive = 1e-10
+    """Below the root."""
     reward_clip: RewardClip = "none"
     """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r/5)."""
     normalise_observations: bool | None = None

@@ -41,22 +41,22 @@ class APPO:
     """Asynchronous PPO: the clipped objective on V-trace targets."""
 
     variant: Literal["sample-factory", "target-policy"] = "sample-factory"
-    rollout_length: Count = 32
+    rollout_length: Count = 64
     discount: Share = 0.99
     trace_lambda: Share = 0.95
-    epochs: Count = 2
+    epochs: Count = 10
     """Passes over each batch."""
     minibatches: Count | None = None
     """Per epoch; None: of 64 rows each, but at most 32, and of whole sequences with a core."""
-    clip: Positive = 0.1
-    """0.1 in Sample Factory, 0.4 in RLlib."""
+    clip: Positive = 0.2
+    """PPO's; 0.1 in Sample Factory, 0.4 in RLlib."""
     value_clip: Positive = 1.0
     """How far a value may move from the one that acted; sample-factory only."""
     target_period: Long = 2
     learning_rate: Rate = 3e-4
-    anneal: bool = False
+    anneal: bool = True
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: NotNegative = 0.003
+    entropy_cost: NotNegative = 0.01
     value_cost: NotNegative = 0.5
     max_gradient_norm: Positive = 4.0
     reward_clip: RewardClip = "none"

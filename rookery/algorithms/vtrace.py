@@ -32,15 +32,15 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class VTrace:
     """IMPALA's loss: V-trace targets, policy gradient, value and entropy."""
 
-    rollout_length: Count = 20
+    rollout_length: Count = 32
     discount: Share = 0.99
     rho_bar: Positive = 1.0
     c_bar: Positive = 1.0
-    trace_lambda: Share = 1.0
-    learning_rate: Rate = 6e-4
-    anneal: bool = False
+    trace_lambda: Share = 0.95
+    learning_rate: Rate = 2e-3
+    anneal: bool = True
     """Decay the learning rate linearly to zero over the planned run."""
-    entropy_cost: NotNegative = 0.01
+    entropy_cost: NotNegative = 0.001
     value_cost: NotNegative = 0.5
     value_steps: Count | None = None
     """Steps of the value on a batch, where the policy takes one; None: 16 if it has a network of its own, else 1."""
