@@ -97,7 +97,7 @@ SYSTEMS: dict[str, System] = {
         System("seed", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace with one policy beside the learner",
                "Espeholt et al. 2020", {"inference": "central", "num_envs": 8}),
         System("seed-r2d2", "r2d2:R2D2", "actor_learner:ActorLearner", "R2D2 with one policy beside the learner",
-               "Espeholt et al. 2020", {"inference": "central", "num_envs": 8}),
+               "Espeholt et al. 2020", {"inference": "central", "num_envs": 16}),
         System("sample-factory", "appo:APPO", "actor_learner:ActorLearner", "APPO, one policy for environments in processes",
                "Petrenko et al. 2020", {"inference": "central"}),
         System("anakin-ppo", "ppo:PPO", "anakin:Anakin", "PPO and its environments as one program", "Hessel et al. 2021",

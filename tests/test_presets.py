@@ -60,7 +60,7 @@ def test_every_atari_id_finds_the_presets_of_atari_and_raw_frames_a_smaller_repl
 
 
 def test_the_memory_of_a_game_is_no_image_and_finds_none():
-    assert systems.defaults("impala", "ALE/Pong-ram-v5") == {}
+    assert systems.defaults("impala", "ALE/Pong-ram-v5") == systems.SYSTEMS["impala"].defaults
 
 
 @pytest.mark.parametrize("source", ["jax", "envpool", "gymnax"])
