@@ -3,7 +3,7 @@
 import pytest
 from toy_runs import assert_flipping_is_seen, assert_learned, case, play
 
-from rookery.algorithms import appo, vtrace
+from rookery.algorithms import ppo, vtrace
 
 IMPALA = case(
     "impala", "identity", 7.0, num_envs=16, rollout_length=8, learning_rate=5e-3, rmsprop_epsilon=1e-5, total_steps=15_000
@@ -32,6 +32,6 @@ def test_learns(case, tmp_path):
     assert metrics["policy_lag_mean"] > 0.1, "data was older than the parameters that learned from it"
 
 
-@pytest.mark.parametrize("case, module", [(IMPALA, vtrace), (APPO, appo)], ids=["impala", "appo"])
+@pytest.mark.parametrize("case, module", [(IMPALA, vtrace), (APPO, ppo)], ids=["impala", "appo"])
 def test_a_flipped_sign_unlearns(case, module, monkeypatch, tmp_path):
     assert_flipping_is_seen(case, monkeypatch, module, tmp_path)

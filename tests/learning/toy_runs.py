@@ -44,7 +44,7 @@ def assert_learned(case, metrics):
 
 def with_flipped_policy_loss(monkeypatch, module):
     """The policy's term of the loss changes its sign for agents built from now on; all else stays."""
-    if hasattr(module, "terms"):  # of PPO, whose loss reports nothing
+    if hasattr(module, "terms"):  # of PPO and APPO
         terms = module.terms
         flipped = lambda *args, **options: (found := terms(*args, **options)) | {"policy": -found["policy"]}
         return monkeypatch.setattr(module, "terms", flipped)
