@@ -21,6 +21,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
     "learners of their own": ("impala", "CartPole-v1", {"learners": 2}, False),
     "a population": ("es", "CartPole-v1", {}, False),
     "images": ("ppo", "catch", {"num_envs": 2, "rollout_length": 2, "network": {"encoder": "nature"}}, False),
+    "a board": ("ppo", "catch", {"env_options": {"rows": 8, "columns": 8}}, True),
+    "an image": ("ppo", "catch", {"env_options": {"rows": 40, "columns": 40}}, False),
     "an environment that cannot be made": ("ppo", "NoSuchEnv-v0", {}, False),
 }
 
