@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from rookery import ops
 from rookery.algorithms import inspection, optimizers
 from rookery.algorithms.actor_critic import ActorCritic, first_rows
+from rookery.networks.convolution import inside_loop
 from rookery.types import Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, TrainState
 
 Loss = Callable[[PyTree, PyTree, Rollout], tuple[Array, Report]]  # (params, slow, rollout) -> masked mean, report
@@ -103,7 +104,8 @@ def first_order(
 
         def step(carry: tuple[PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree], None]:
             network, moments = carry
-            vector, as_tree = ravel_pytree(jax.grad(error)(network))
+            with inside_loop():
+                vector, as_tree = ravel_pytree(jax.grad(error)(network))
             vector = ops.clip_by_global_norm(vector, max_gradient_norm / rows)[0] * rows
             change, new = optimizer.update(vector, moments)
             live = vector != 0
