@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 from rookery import ops
 from rookery.algorithms import inspection, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, first_rows
-from rookery.networks.convolution import inside_loop
+from rookery.algorithms.actor_critic import ActorCritic
+from rookery.algorithms.critic import Critic, fit, more_steps
 from rookery.types import Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, TrainState
 
 Loss = Callable[[PyTree, PyTree, Rollout], tuple[Array, Report]]  # (params, slow, rollout) -> masked mean, report
-
-
-VALUE_STEPS = 16  # on a batch, where the value has a network of its own and nobody said how many
-
-
-class Critic(NamedTuple):
-    """How often the value is fitted to a batch that the policy takes one step of."""
-
-    targets: Callable[[PyTree, Rollout], Array]  # (params before the first step, rollout) -> [T, B]
-    steps: int | None  # the common one included; None: 16 where it has a network of its own, else 1
 
 
 def first_order(
@@ -46,8 +34,7 @@ def first_order(
 ) -> Agent:
     """An Agent that takes one clipped gradient step of `loss` per batch.
 
-    critic: the value takes more steps on a batch than the policy; whoever ships gradients takes the common one only. (A critic
-    that lags behind its policy is what a lander that hovers for ever has: see docs/defaults.md.)
+    critic: the value takes more steps on a batch than the policy; whoever ships gradients takes the common one only.
     planned: updates over which the learning rate falls linearly to zero; None: it stays.
     summed: the gradient is that of the sum over the T·B rows, not of their mean, so that a clip and an epsilon that were
     published for a sum stand as they were, whatever the batch.
@@ -58,7 +45,7 @@ def first_order(
     ship gradients carry both, and `apply` needs nothing else.
     """
 
-    value_steps = (critic and critic.steps) or (VALUE_STEPS if model.separate else 1)
+    value_steps = more_steps(critic, model)
 
     def init(key: Array) -> TrainState:
         params = model.init(key)
@@ -87,35 +74,14 @@ def first_order(
     def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
         grads = gradients(state.params, state.slow, batch, key)
         after = apply(state, grads)
-        if critic is not None and value_steps > 1:
+        if critic is not None and value_steps:
             target = jax.lax.stop_gradient(critic.targets(state.params, batch.rollout))
-            after = valued(after, state.params, batch.rollout, target, value_steps - 1)
+            rows = batch.rollout.valid.size if summed else 1
+            after = fit(
+                after, target, batch.rollout, params=state.params, model=model, optimizer=optimizer, scale=rows,
+                max_norm=max_gradient_norm / rows, rate=optimizers.remaining(state.updates, planned), steps=value_steps,
+            )  # fmt: skip
         return Learned(after, grads.report, None)
-
-    def valued(state: TrainState, before: PyTree, rollout: Rollout, target: Array, steps: int) -> TrainState:
-        """`state` after more steps of the value towards `target`. What has no gradient, the policy's own parameters, keeps its
-        moments: else they would fade, and the policy's next step be longer. before: holds the normalisers of `target`."""
-        rate = optimizers.remaining(state.updates - 1, planned)
-        rows = rollout.valid.size if summed else 1
-
-        def error(network: PyTree) -> Array:
-            value = model.forward(before | {"network": network}, rollout.observation, rollout.memory, first)[1][:-1]
-            return ops.masked_mean(0.5 * jnp.square(target - value), rollout.valid)
-
-        def step(carry: tuple[PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree], None]:
-            network, moments = carry
-            with inside_loop():
-                vector, as_tree = ravel_pytree(jax.grad(error)(network))
-            vector = ops.clip_by_global_norm(vector, max_gradient_norm / rows)[0] * rows
-            change, new = optimizer.update(vector, moments)
-            live = vector != 0
-            keep = lambda new, old: jnp.where(live, new, old) if new.shape == vector.shape else new
-            change = as_tree(jnp.where(live, rate * change, 0.0))
-            return (optax.apply_updates(network, change), jax.tree.map(keep, new, moments)), None
-
-        first = first_rows(rollout.valid)
-        (network, moments), _ = jax.lax.scan(step, (state.params["network"], state.optimizer), length=steps)
-        return state._replace(params=state.params | {"network": network}, optimizer=moments)
 
     return Agent(
         init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,

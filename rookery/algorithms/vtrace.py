@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
 from rookery.algorithms.actor_critic import ActorCritic, Evaluation
+from rookery.algorithms.critic import Critic
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
-from rookery.algorithms.updates import Critic, first_order
+from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate, Share

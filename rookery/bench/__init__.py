@@ -34,12 +34,12 @@ BENCHES = {
     "report": "the newest records of benchmarks/ as Markdown tables",
 }
 USAGE = (
-    "rookery bench: measure\n\n"
+    "rookery bench: measure\n"
     + "\n".join(f"  rookery bench {name:<11} {summary}" for name, summary in BENCHES.items())
     + """
 
-rookery bench NAME --help lists the options; all take --json and --out FILE (append the record to FILE). Leave the
-machine alone while one runs: the load average before it is part of the record. Progress goes to stderr.
+rookery bench NAME --help lists the options; --json and --out FILE (append the record) are everywhere. Leave the machine
+alone while one runs: the load average before it is part of the record. Progress goes to stderr.
 """
 )
 

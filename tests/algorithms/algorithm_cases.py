@@ -27,7 +27,7 @@ COSTS = dict(
 
 ALGORITHMS = {
     "ppo": PPO(epochs=1, minibatches=1, value_cost=0.7, **COSTS),
-    "a2c": A2C(gae_lambda=0.9, value_cost=0.7, value_steps=1, **COSTS),
+    "a2c": A2C(gae_lambda=0.9, value_cost=0.7, value_steps=1, rmsprop_epsilon=1e-5, **COSTS),
     "pg": PG(**COSTS),
     "vtrace": VTrace(trace_lambda=0.9, value_cost=0.7, value_steps=1, rmsprop_epsilon=0.01, **COSTS),
     "appo": APPO(value_cost=0.7, clip=0.2, value_clip=0.3, epochs=1, minibatches=1, **COSTS),

@@ -132,7 +132,7 @@ def test_only_the_last_checkpoint_decides_on_status_6_and_the_one_before_is_name
             broken.append("the disk is on fire")
 
     monkeypatch.setattr(Trainer, "_schedule", failing)
-    answer = typed(tmp_path, "train", "a2c", "--env", "identity", *WORDS, "--run", "r")
+    answer = typed(tmp_path, "train", "a2c", "--env", "identity", *WORDS, "--rollout-length", "8", "--run", "r")
     last = checkpoint.path_of(Path("runs/r/checkpoints"), 4)
     assert answer.status == 6 and "on fire" in answer.err and "Traceback" not in answer.err, answer
     assert f"Last good checkpoint: {last}. Go on with: rookery resume r" in answer.err

@@ -137,7 +137,7 @@ def test_a_resume_with_the_same_options_tells_of_no_others_and_one_with_others_o
     assert not log.exists() or "goes on" not in log.read_text()
     assert typed(run.parents[1], "resume", "a2c", "--total-steps", "800", "--entropy-cost", "0.5").status == 0
     (line,) = [line for line in log.read_text().splitlines() if "goes on" in line]
-    assert line.endswith("with --entropy-cost 0.5 (the run's: 0.01), --total-steps 800 (the run's: 400)")
+    assert line.endswith("with --entropy-cost 0.5 (the run's: 0.001), --total-steps 800 (the run's: 400)")
 
 
 # --------------------------------------------------------------------------------------------- the first restored step

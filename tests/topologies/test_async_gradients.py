@@ -27,7 +27,10 @@ from rookery.types import Agent
 SMALL = NetworkConfig(hidden=(4,))
 AS_THEY_COME: dict = {"normalise_observations": False, "normalise_rewards": False}  # moments are equal to rounding alone
 ALGORITHMS = {  # who ships gradients takes one step of the value, too
-    "a2c": A2C(rollout_length=8, learning_rate=3e-3, value_steps=1, network=SMALL, **AS_THEY_COME),
+    "a2c": A2C(  # as `systems.PUBLISHED`: with those of `a2c` the two programs are equal to rounding
+        rollout_length=8, gae_lambda=1.0, learning_rate=3e-3, anneal=False, entropy_cost=0.01, value_steps=1,
+        rmsprop_epsilon=1e-5, network=SMALL, **AS_THEY_COME,
+    ),
     "a2c-lstm": A2C(
         rollout_length=4, anneal=True, network=NetworkConfig(hidden=(4,), core="lstm", core_size=3), **AS_THEY_COME
     ),
