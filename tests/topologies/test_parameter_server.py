@@ -37,8 +37,8 @@ ALGORITHMS = {
         replay=ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0, selector="prioritized"),
     ),
     "a2c": A2C(  # as `systems.PUBLISHED`: with those of `a2c` the two programs are equal to rounding
-        rollout_length=4, gae_lambda=1.0, learning_rate=7e-4, entropy_cost=0.01, value_steps=1, rmsprop_epsilon=1e-5, network=SMALL,
-        **AS_THEY_COME,
+        rollout_length=4, gae_lambda=1.0, learning_rate=7e-4, entropy_cost=0.01, value_steps=1, rmsprop_epsilon=1e-5,
+        network=SMALL, **AS_THEY_COME,
     ),
 }  # fmt: skip
 
