@@ -381,14 +381,22 @@ def _flag(name: str, prefix: str = "") -> str:
     return f"--{prefix}{name.replace('_', '-')}"
 
 
+PYTHON = {"True": True, "False": False, "None": None}  # as people who write environments say them
+
+
+def value_of(word: str) -> Any:
+    """Read a value of --env-options: JSON, Python's True, False and None, or else the word itself."""
+    if word in PYTHON:
+        return PYTHON[word]
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
 def text(value: Any) -> str:
-    """As --env-options reads it: JSON, or a word that is no JSON."""
-    if isinstance(value, str):
-        try:
-            json.loads(value)
-        except ValueError:
-            return value
-    return json.dumps(value)
+    """Write a value so that `value_of` reads it back."""
+    return value if isinstance(value, str) and value_of(value) == value else json.dumps(value)
 
 
 def _replace(part: Any, values: dict[str, Any]) -> Any:

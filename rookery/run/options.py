@@ -8,7 +8,6 @@ environment.
 from __future__ import annotations
 
 import dataclasses
-import json
 import types
 import typing
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import tyro
 
 from rookery import systems
 from rookery.ranges import Range, Seed, range_of
-from rookery.run.config import Config, ConfigError, text
+from rookery.run.config import Config, ConfigError, text, value_of
 
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
@@ -127,15 +126,11 @@ def _env_hint(base: Config) -> str:
 
 
 def _env_option(item: str) -> tuple[str, Any]:
-    """`name=value`, the value as JSON if it is some."""
-    name, equals, text = item.partition("=")
+    """Split `name=value`."""
+    name, equals, word = item.partition("=")
     if not equals or not name:
         raise ConfigError(f"--env-options takes NAME=VALUE, not {item!r}")
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    return name.replace("-", "_"), value
+    return name.replace("-", "_"), value_of(word)
 
 
 def _description(base: Config) -> str:

@@ -11,7 +11,7 @@ from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.run import config, options, startup
 from rookery.run.assemble import assemble
-from rookery.run.config import ConfigError, resolve
+from rookery.run.config import ConfigError, resolve, text, value_of
 from rookery.systems import SYSTEMS, TOPOLOGIES, flag_of, topology_named
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.sync import Sync
@@ -121,3 +121,16 @@ def test_a_mistake_of_the_users_own_code_is_not_taken_for_a_wrong_request():
     with pytest.raises(ValueError, match="mine") as raised:
         assemble(resolve("ppo", env=broken))
     assert not isinstance(raised.value, ConfigError)
+
+
+PYTHON_AND_JSON = {"False": False, "false": False, "True": True, "None": None, "null": None, "8": 8, "[1, 2]": [1, 2], "4x4": "4x4"}
+
+
+@pytest.mark.parametrize(("word", "value"), PYTHON_AND_JSON.items())
+def test_values_of_environment_options_are_pythons_or_jsons(word, value):
+    assert value_of(word) == value and type(value_of(word)) is type(value)
+
+
+@pytest.mark.parametrize("value", [False, None, 8, 0.5, "4x4", "False", "null", "8", "None", [1, "True"], {"a": None}])
+def test_environment_options_are_read_as_they_were_written(value):
+    assert value_of(text(value)) == value and type(value_of(text(value))) is type(value)
