@@ -26,7 +26,7 @@ BENCHES = {
     "replay": "items per second into and out of a table, beside the memory that they move through",
     "central": "central beside local inference: steps/s at the same batch, and where the time goes",
     "returns": "two systems at equal steps: greedy returns over seeds, with intervals",
-    "zoo": "returns at equal steps beside stable-baselines3 with its zoo's settings: IQM over seeds",
+    "zoo": "returns at equal steps beside stable-baselines3 and rejax: IQM over seeds",
     "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",
     "compression": "bytes that codecs save on stored frames, and what reading them then costs",
     "learning": "returns of many tasks and seeds against the bar of each task",

@@ -12,9 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 MARK = "ROOKERY_BENCH"  # in the environment of everything that a bench starts: finds what outlives it
 _running: set[subprocess.Popen] = set()
@@ -125,6 +128,19 @@ def end(program: subprocess.Popen, patience: float = 10.0) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     program.wait()
+
+
+def side_by_side(calls: Mapping[str, Sequence[Callable[[], T]]], *, jobs: int) -> Iterator[tuple[str, list[T]]]:
+    """Makes all calls, `jobs` at a time, and yields those of a name together, in the order of names and calls."""
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {name: [pool.submit(call) for call in each] for name, each in calls.items()}
+        try:
+            for name, each in futures.items():
+                yield name, [future.result() for future in each]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()  # else leaving the pool would wait for what still runs
+            raise
 
 
 def end_all() -> None:

@@ -1,8 +1,10 @@
-"""Returns after equally many steps beside stable-baselines3 with the settings of its zoo: IQM over seeds, with intervals.
+"""Returns after equally many steps beside peers: IQM over seeds, with intervals.
 
-rookery bench zoo --task hopper-ppo --seeds 5 --peer-python PATH      # an environment with stable-baselines3
+rookery bench zoo --task hopper-ppo --seeds 5 --sb3-python PATH        # an environment with stable-baselines3
+rookery bench zoo --task breakout-minatar --seeds 3 --rejax-python PATH
 
-Ours are the defaults: the environment and the number of steps are all that is said.
+Stable-baselines3 has the settings of its zoo, and ours are the defaults: the environment and the number of steps are all that
+is said. Rejax has the hyper-parameters of our preset, without a falling rate, which it does not know; its network is its own.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,38 +29,61 @@ Run = dict[str, Any]
 
 
 class Task(NamedTuple):
-    system: str
-    env: str
-    steps: int  # the zoo's
+    peer: str
+    words: str  # after `rookery train`
+    env: str  # as the peer's driver knows it
+    steps: int
+    metric: str = "eval_return_mean"
+
+    @property
+    def driver(self) -> tuple[str, ...]:
+        if self.peer == "rejax":
+            return "rejax_minatar.py", self.env, "--total-steps", str(self.steps)
+        return "sb3_zoo.py", self.words.split()[0], self.env
+
+
+def _zoo(system: str, env: str, steps: int) -> Task:
+    return Task("stable-baselines3", f"{system} --env {env}", env, steps)
+
+
+def _minatar(game: str) -> Task:
+    return Task("rejax", f"anakin-ppo --env gymnax:{game} --no-anneal", game, 2_000_000, "return_mean")
 
 
 TASKS = {
-    "hopper-ppo": Task("ppo", "Hopper-v5", 1_000_000),
-    "walker2d-ppo": Task("ppo", "Walker2d-v5", 1_000_000),
-    "halfcheetah-ppo": Task("ppo", "HalfCheetah-v5", 1_000_000),
-    "lunarlander-a2c": Task("a2c", "LunarLander-v3", 200_000),
-    "lunarlander-dqn": Task("dqn", "LunarLander-v3", 100_000),
+    "hopper-ppo": _zoo("ppo", "Hopper-v5", 1_000_000),
+    "walker2d-ppo": _zoo("ppo", "Walker2d-v5", 1_000_000),
+    "halfcheetah-ppo": _zoo("ppo", "HalfCheetah-v5", 1_000_000),
+    "lunarlander-a2c": _zoo("a2c", "LunarLander-v3", 200_000),
+    "lunarlander-dqn": _zoo("dqn", "LunarLander-v3", 100_000),
+    "breakout-minatar": _minatar("Breakout-MinAtar"),
+    "spaceinvaders-minatar": _minatar("SpaceInvaders-MinAtar"),
+    "asterix-minatar": _minatar("Asterix-MinAtar"),
 }
 NOTES = [
-    "iqm: the mean of the middle half of the seeds' returns, each of 20 greedy episodes after the last step; low, high: its "
-    "95 % interval (10,000 bootstrap samples of seeds).",
+    "iqm: the mean of the middle half of the seeds' returns; low, high: its 95 % interval (10,000 bootstrap samples of seeds). "
+    "Of greedy episodes after the last step beside stable-baselines3; beside rejax, whose policies are sampled, of the last "
+    "100 episodes of training (ours) and of 128 after it (theirs).",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Greedy returns after equally many steps, beside stable-baselines3 with its zoo's settings."""
+    """Returns after equally many steps, beside stable-baselines3 with its zoo's settings and rejax on MinAtar."""
 
     task: tuple[str, ...] = tuple(TASKS)
-    """Of: hopper-ppo, walker2d-ppo, halfcheetah-ppo, lunarlander-a2c, lunarlander-dqn."""
+    """All by default: hopper-ppo, walker2d-ppo, halfcheetah-ppo, lunarlander-a2c, lunarlander-dqn, breakout-minatar,
+    spaceinvaders-minatar, asterix-minatar."""
     seeds: int = 5
     """Seeds 0, 1, ..., of each side."""
     jobs: int = 1
     """Runs at a time: returns do not depend on the clock."""
     peers: str = "benchmarks/peers"
-    """The directory of the driver sb3_zoo.py."""
-    peer_python: str | None = None
+    """The directory of the drivers sb3_zoo.py and rejax_minatar.py."""
+    sb3_python: str | None = None
     """The interpreter that has stable-baselines3; without it only ours are trained."""
+    rejax_python: str | None = None
+    """The interpreter that has rejax; without it only ours are trained."""
     json: bool = False
     out: str | None = None
     """Append a record per task to this file, e.g. benchmarks/zoo.jsonl."""
@@ -72,26 +98,20 @@ def parse(args: list[str]) -> Options:
 
 def measure(options: Options) -> list[Record]:
     now = conditions()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        futures = {
-            name: [pool.submit(run) for seed in range(options.seeds) for run in _arms(TASKS[name], seed, options)]
-            for name in options.task
-        }
-        try:
-            return [_record(name, options, now, [future.result() for future in futures[name]]) for name in options.task]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            process.end_all()  # else leaving the pool would wait for what still trains
-            raise
+    calls = {
+        name: [arm for seed in range(options.seeds) for arm in _arms(TASKS[name], seed, options)] for name in options.task
+    }
+    return [_record(name, options, now, runs) for name, runs in process.side_by_side(calls, jobs=options.jobs)]
 
 
-def _arms(task: Task, seed: int, options: Options) -> list[Any]:
-    peers = chosen(options.peers, [("stable-baselines3", options.peer_python, ("sb3_zoo.py", task.system, task.env))])
-    return [lambda: _ours(task, seed), *(lambda peer=peer: _theirs(peer, task, seed, options) for peer in peers)]
+def _arms(task: Task, seed: int, options: Options) -> list[Callable[[], Run]]:
+    python = options.rejax_python if task.peer == "rejax" else options.sb3_python
+    peers = chosen(options.peers, [(task.peer, python, task.driver)])
+    return [partial(_ours, task, seed), *(partial(_theirs, peer, task, seed, options) for peer in peers)]
 
 
 def _ours(task: Task, seed: int) -> Run:
-    command = ["train", task.system, "--env", task.env, "--total-steps", str(task.steps), "--seed", str(seed), "--json"]
+    command = ["train", *shlex.split(task.words), "--total-steps", str(task.steps), "--seed", str(seed), "--json"]
     with tempfile.TemporaryDirectory() as place:
         done = process.rookery(command, runs=Path(place), timeout=3600)
     return _told({"arm": "rookery", "seed": seed, "command": shlex.join(["rookery", *command])}, task, done)
@@ -106,15 +126,19 @@ def _told(run: Run, task: Task, done: process.Finished) -> Run:
     kept = ("eval_return_mean", "return_mean", "env_steps", "peer", "version")
     run["wall_seconds"] = round(done.seconds, 1)
     run |= {"failure": done.failure} if done.failure else {key: done.answer[key] for key in kept if key in done.answer}
-    said = done.failure or f"{run['eval_return_mean']:.1f} after {done.seconds:.0f} s"
-    print(f"{task.system} on {task.env}, {run['arm']}, seed {run['seed']}: {said}", file=sys.stderr, flush=True)
+    said = done.failure or f"{run[task.metric]:.1f} after {done.seconds:.0f} s"
+    print(f"{task.words}, {run['arm']}, seed {run['seed']}: {said}", file=sys.stderr, flush=True)
     return run
+
+
+def _short(peer: str) -> str:
+    return "rejax" if peer == "rejax" else "sb3"
 
 
 def _record(name: str, options: Options, now: dict[str, Any], runs: list[Run]) -> Record:
     rows: list[Run] = []
     for arm in dict.fromkeys(run["arm"] for run in runs):
-        values = [run["eval_return_mean"] for run in runs if run["arm"] == arm and "failure" not in run]
+        values = [run[TASKS[name].metric] for run in runs if run["arm"] == arm and "failure" not in run]
         low, high = bootstrap(values)
         rows.append({"task": name, "arm": arm, "seeds": len(values), "iqm": iqm(values), "low": low, "high": high,
                      "range": spread(values)})  # fmt: skip
@@ -124,7 +148,7 @@ def _record(name: str, options: Options, now: dict[str, Any], runs: list[Run]) -
     return Record(
         bench="zoo",
         subject=name,
-        command=f"rookery bench zoo --task {name} --seeds {options.seeds} --peer-python PATH",
+        command=f"rookery bench zoo --task {name} --seeds {options.seeds} --{_short(TASKS[name].peer)}-python PATH",
         conditions=now | {"peers": versions(runs)},
         settings={"seeds": list(range(options.seeds)), "jobs": options.jobs, "steps": TASKS[name].steps},
         rows=rows,
