@@ -8,7 +8,7 @@ own is fitted to each batch by several steps, where the policy takes one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,9 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class A2C:
     """Synchronous advantage actor-critic."""
 
-    rollout_length: Count = 32
+    rollout_lengths: ClassVar[tuple[int, int]] = (16, 32)  # shorter ones are too few rows, longer ones did not help
+    rollout_length: Count | None = None
+    """None: 16 to 32, so that a short run makes 3,000 updates, too."""
     discount: Share = 0.99
     gae_lambda: Share = 0.95
     learning_rate: Rate = 2e-3
@@ -70,7 +72,8 @@ class A2C:
             planned=num_updates if self.anneal else None,
             num_chunks=lambda batch: chunks_for(spec, batch),
             needs=Needs(
-                self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)
+                self.rollout_length or self.rollout_lengths[1], self.discount, max_lag=0,
+                return_discount=model.normalisers.return_discount(self.discount),
             ),
         )
 

@@ -13,6 +13,7 @@ network of its own is fitted to each batch by several steps, where the policy ta
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import jax.numpy as jnp
 
@@ -33,7 +34,9 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class VTrace:
     """IMPALA's loss: V-trace targets, policy gradient, value and entropy."""
 
-    rollout_length: Count = 32
+    rollout_lengths: ClassVar[tuple[int, int]] = (16, 32)  # shorter ones are too few rows, longer ones did not help
+    rollout_length: Count | None = None
+    """None: 16 to 32, so that a short run makes 3,000 updates, too."""
     discount: Share = 0.99
     rho_bar: Positive = 1.0
     c_bar: Positive = 1.0
@@ -79,7 +82,7 @@ class VTrace:
             summed=True,
             num_chunks=lambda batch: chunks_for(spec, batch),
             needs=Needs(
-                self.rollout_length, self.discount, previous=self.previous,
+                self.rollout_length or self.rollout_lengths[1], self.discount, previous=self.previous,
                 return_discount=model.normalisers.return_discount(self.discount),
             ),
         )  # fmt: skip

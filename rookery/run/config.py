@@ -20,8 +20,7 @@ import msgspec
 from rookery import ranges, systems
 from rookery.envs.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
-from rookery.run import startup
-from rookery.run.fitting import fitted
+from rookery.run import fitting, startup
 from rookery.runtime.interface import Resources
 from rookery.types import Agent, Spec
 
@@ -124,9 +123,17 @@ class Config:
     def env_name(self) -> str:
         return self.env if isinstance(self.env, str) else getattr(self.env, "__name__", type(self.env).__name__)
 
+    def settled(self) -> Config:
+        """With a rollout length where it was left to the run: from here on it is that of the run, however it goes on."""
+        if getattr(self.algorithm, "rollout_length", 1) is not None:
+            return self
+        per_row = self.topology.steps_per_update(dataclasses.replace(self.algorithm, rollout_length=1))
+        algorithm = fitting.settled(self.algorithm, total_steps=self.run.total_steps, steps_per_row=per_row or 1)
+        return dataclasses.replace(self, algorithm=algorithm)
+
     @property
     def steps_per_update(self) -> float:
-        return self.topology.steps_per_update(self.algorithm)
+        return self.topology.steps_per_update(self.settled().algorithm)
 
     @property
     def num_updates(self) -> int:
@@ -137,7 +144,8 @@ class Config:
     @property
     def fitted(self) -> Any:
         """The algorithm with periods that fit the run (see run/fitting.py)."""
-        return fitted(self.algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
+        algorithm = self.settled().algorithm
+        return fitting.fitted(algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
 
     def build(self, spec: Spec) -> Agent:
         return self.fitted.build(spec, num_updates=self.num_updates, torso=self.torso)
@@ -322,7 +330,7 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
 
 def _check_minibatches(config: Config, columns: int) -> None:
     """Of the columns of a batch, where they are sequences that stay whole, else of its rows. Who ships gradients has none."""
-    algorithm, minibatches = config.algorithm, getattr(config.algorithm, "minibatches", 1)
+    algorithm, minibatches = config.settled().algorithm, getattr(config.algorithm, "minibatches", 1)
     if minibatches in (1, None) or {"worker", "bundle"} & config.topology.roles().keys():
         return
     whole = getattr(getattr(algorithm, "network", None), "core", "none") != "none"

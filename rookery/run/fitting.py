@@ -1,7 +1,8 @@
-"""Periods that fit the run: what an algorithm repeats or anneals is held against how long it will train.
+"""Periods and batches that fit the run: what an algorithm repeats, anneals or gathers is held against how long it will train.
 
 A period of a paper belongs to that paper's hundreds of millions of steps. In a run that makes fewer updates than the period,
-the target network would never be copied, and exploration never end.
+the target network would never be copied, and exploration never end. Likewise a batch that suits millions of steps leaves a
+run of a hundred thousand with too few updates to learn in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,19 @@ from typing import Any
 COPIES = 50  # of the target network, at least, however short the run
 ANNEALED = 10  # epsilon is annealed over the first tenth of a run where nobody said over how much
 HALF = 2  # and over no more than half of it
+UPDATES = 3_000  # of a run, at least, as far as rollouts can be made shorter for it
+
+
+def settled(algorithm: Any, *, total_steps: int, steps_per_row: float) -> Any:
+    """`algorithm` with a rollout length where it was left to the run (None). steps_per_row: of an update, for each row.
+
+    Recurrent networks have the longest: gradients reach back no further than a rollout.
+    """
+    if getattr(algorithm, "rollout_length", 1) is not None:
+        return algorithm
+    shortest, longest = algorithm.rollout_lengths
+    rows = longest if algorithm.network.core != "none" else round(total_steps / (UPDATES * steps_per_row))
+    return dataclasses.replace(algorithm, rollout_length=min(longest, max(shortest, rows)))
 
 
 def fitted(algorithm: Any, *, total_steps: int, num_updates: int) -> Any:

@@ -13,6 +13,7 @@ from rookery.run.config import Config, text
 
 def describe(cfg: Config) -> tuple[dict[str, Any], str]:
     """The graph as plain values, and as text."""
+    cfg = cfg.settled()
     graph = assemble(cfg).graph
     values = {
         "system": cfg.system,

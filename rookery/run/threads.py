@@ -36,7 +36,7 @@ def one_is_enough(cfg: Config) -> bool:
     if cfg.run.devices > 1 or cfg.run.learner_processes:  # those who share an update wait for each other
         return False
     rows = getattr(cfg.algorithm, "batch_size", None)
-    rows = rows or cfg.topology.steps_per_update(cfg.algorithm) / (getattr(cfg.algorithm, "minibatches", 1) or MOST)
+    rows = rows or cfg.steps_per_update / (getattr(cfg.algorithm, "minibatches", 1) or MOST)
     width = max(*network.hidden, network.core_size if network.core != "none" else 1, 1)
     return rows * width**2 <= SMALL and (network.encoder == "mlp" or (network.encoder in ("auto", "small") and _small(cfg)))
 

@@ -82,6 +82,7 @@ class Trainer:
         """Everything that can be refused is refused here, before a worker starts and before a directory is made."""
         from rookery.workers.evaluator import Evaluator
 
+        cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
         self._base = Path.cwd()  # of all paths, before an environment can change it
         self.spec, self.agent, self.graph = assemble(cfg)

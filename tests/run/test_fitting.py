@@ -1,5 +1,7 @@
 """Periods are held against the length of the run."""
 
+import dataclasses
+
 import pytest
 
 from rookery.algorithms.dqn import DQN
@@ -36,3 +38,25 @@ def test_every_system_copies_its_target_and_ends_its_exploration_in_a_short_run(
     steps = config.num_updates * getattr(algorithm, "gradient_steps", 1)
     assert steps // algorithm.target_period >= min(50, steps)
     assert getattr(algorithm, "epsilon_steps", 0) <= 50_000
+
+
+@pytest.mark.parametrize("system", ["a2c", "impala", "seed"])
+def test_rollouts_of_a_short_run_are_short_so_that_it_makes_enough_updates(system):
+    rows = lambda **options: resolve(system, env="LunarLander-v3", **options).settled().algorithm.rollout_length
+    assert rows(total_steps=480_000) == 20, "8 environments: 160 rows an update"
+    assert rows(total_steps=10_000) == 16 and rows(total_steps=2_000_000) == 32, "within bounds"
+    assert rows(total_steps=240_000, num_envs=4) == 20, "what counts are updates"
+    assert rows(total_steps=200_000, rollout_length=5) == 5, "as it was given"
+    assert rows(total_steps=200_000, network={"core": "lstm"}) == 32, "gradients reach back no further than a rollout"
+
+
+def test_a_run_keeps_the_rollout_length_that_it_began_with():
+    first = resolve("a2c", env="LunarLander-v3", total_steps=480_000).settled()
+    longer = dataclasses.replace(first, run=dataclasses.replace(first.run, total_steps=2_000_000))
+    assert longer.settled().algorithm.rollout_length == first.algorithm.rollout_length == 20
+
+
+def test_what_is_planned_of_a_run_counts_the_rollouts_that_it_will_have():
+    config = resolve("a2c", env="LunarLander-v3", total_steps=480_000)
+    assert config.algorithm.rollout_length is None
+    assert (config.steps_per_update, config.num_updates) == (160, 3_000)
