@@ -113,10 +113,10 @@ SYSTEMS: dict[str, System] = {
         System(
             "async-dqn", "dqn:DQN", "async_gradients:AsyncGradients", "n-step Q-learning by asynchronous gradients, no replay",
             "Mnih et al. 2016",
-            # without a replay a return is seen once: it must reach far, and move values at once
+            # without a replay a return is seen once: it must move values at once, and in many small steps
             {
-                "fresh": True, "exploration": "mixed", "rollout_length": 20, "n_step": 20, "workers": 4, "double": True,
-                "error_clip": 100.0, "learning_rate": 2e-3, "anneal": True, "target_period": 50,
+                "fresh": True, "exploration": "mixed", "rollout_length": 8, "n_step": 8, "workers": 4, "num_envs": 4,
+                "double": True, "error_clip": 100.0, "learning_rate": 2e-3, "anneal": True, "target_period": 200,
             },
         ),
         System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",

@@ -13,28 +13,28 @@ class ReplayConfig:
     """A table of experience that is learned from again; part of every replay algorithm's config."""
 
     capacity: Long = 100_000
-    """Steps that are kept."""
+    """Steps the replay holds."""
     min_size: Long = 1_000
-    """Learning starts at so many."""
+    """Items before learning starts."""
     samples_per_insert: Annotated[float, Range(1e-3, 1e5)] = 8.0
     """How often a step is learned from, on average: collectors and learner wait for each other to keep to it."""
     error_buffer: Positive | None = None
     """How far samples may run ahead of or behind that; by default a tenth of the warm-up, or what bulks need."""
     selector: Literal["uniform", "prioritized"] = "uniform"
     exponent: Annotated[float, Range(0, 10)] = 0.6
-    """Of priorities; 0 is uniform."""
+    """Priority exponent (alpha); 0: uniform."""
     beta: Share = 0.4
-    """Of importance weights; 1 corrects for the priorities entirely."""
+    """Importance-weight exponent; 1: full correction."""
     remover: Literal["fifo", "lifo", "min_heap", "prioritized"] = "fifo"
-    """What goes when the table is full; prioritized: the less a priority the likelier (exponent -0.4)."""
+    """What is evicted when the table is full; prioritized: low priorities first (exponent -0.4)."""
     max_times_sampled: Natural = 0
-    """An item that was sampled so often goes; 0: never for that reason."""
+    """Evict an item after so many samples; 0: never."""
     stack: Annotated[int, Range(0, 255)] = 0
-    """Images whose first axis holds so many successive frames are kept frame by frame; 0: as they come."""
+    """Store stacks of so many frames frame by frame; 0: as they come."""
     shards: Workers = 1
-    """Actors that the table is cut into (--runtime ray; on local it is in the driver)."""
+    """Replay shards, one actor each (--runtime ray; on local: in the driver)."""
     save_megabytes: Natural = 1024
-    """A larger table is not copied into checkpoints."""
+    """Largest table that checkpoints copy."""
     save_files: bool = True
     """A larger one is kept in files that checkpoints share; else it is filled anew by a resumed run."""
 

@@ -32,13 +32,13 @@ class NetworkConfig:
     """Encoder -> core -> heads; part of every algorithm's config."""
 
     encoder: Literal["auto", "mlp", "nature", "shallow", "impala", "small"] = "auto"
-    """How images are read; auto: Nature for sides >= 36, a small convolution for sides >= 8, else flat. shallow: A3C's."""
+    """Convolutions for images; auto: Nature from 36 pixels a side, small from 8, else an MLP. shallow: A3C's."""
     hidden: tuple[Units, ...] = (64, 64)
     """Layers of the MLP that reads vectors; beside an image only the last, for more than 8 numbers (see encoders.py)."""
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
     """Of the MLP; convolutional encoders use relu."""
     core: Literal["none", "lstm", "gru"] = "none"
-    """Memory between the steps of an episode."""
+    """Recurrent core, whose state lasts through an episode."""
     core_size: Units = 128
     """Units of the core."""
     heads: Literal["auto", "shared", "separate"] = "auto"

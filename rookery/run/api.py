@@ -30,12 +30,18 @@ def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Train
     meta, options = checkpoint.read_meta(directory), cfg.run
     try:
         env_steps, seconds = int(meta["env_steps"]), float(meta["seconds"])
+        updates = int(meta.get("updates", 0))  # checkpoints of older versions do not say
     except UNFIT as error:
         raise misfit(directory, error) from error
     if env_steps >= options.total_steps:
         raise config.ConfigError(
             f"{run.name} has trained for all of its {options.total_steps:,} steps. "
             f"Give it more: rookery resume {run.name} --total-steps {2 * options.total_steps}"
+        )
+    if options.total_updates is not None and updates >= options.total_updates:
+        raise config.ConfigError(
+            f"{run.name} has made all of its {options.total_updates:,} updates. "
+            f"Give it more: rookery resume {run.name} --total-updates {2 * options.total_updates}"
         )
     if options.seconds is not None and seconds >= options.seconds:
         raise config.ConfigError(

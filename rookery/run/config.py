@@ -37,6 +37,8 @@ class RunOptions:
 
     total_steps: Long = 1_000_000
     """Environment steps to train for."""
+    total_updates: Long | None = None
+    """Stop after so many updates, if they come first."""
     seconds: Positive | None = None
     """Stop after this long, start-up included."""
     stop_return: Finite | None = None
@@ -44,42 +46,42 @@ class RunOptions:
     stop_eval_return: Finite | None = None
     """Stop when an evaluation of the greedy policy reaches this mean return, and keep that policy."""
     seed: Seed = 0
-    """Of the environments, the network and the actions."""
+    """Of environments, network and actions."""
     run: str | None = None
     """Name of the run's directory; by default made from the system, the environment and the time."""
     runs: str = "runs"
     """The directory that holds the runs."""
     runtime: Literal["local", "ray"] = "local"
-    """Where collectors live: threads, or Ray actors."""
+    """Threads, or Ray actors."""
     address: str | None = None
-    """Of a Ray cluster to join; else one is started here."""
+    """Ray cluster to join; None: start one here."""
     devices: Workers = 1
-    """Of the learner, or of each; they share each batch."""
+    """Devices per learner process (data parallel)."""
     learners: Workers | None = None
-    """Processes that share each batch, and are started again together when one is lost; by default, the run's own."""
+    """Learner processes (data parallel); None: in the driver."""
     collector: Resources = field(default_factory=Resources)
     learner: Resources = field(default_factory=Resources)
     shard: Resources = field(default_factory=Resources)
     eval_episodes: Annotated[int, Range(0, 10_000)] = 20
-    """Greedy episodes of an evaluation; 0: no evaluation at the end."""
+    """Greedy episodes each; 0: none at the end."""
     eval_every: Long | None = None
     """Updates between evaluations; by default only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
-    """In updates; by default a tenth of the run."""
+    """Updates in between; None: a tenth of the run."""
     keep_checkpoints: Count = 3
     """Older ones are removed; checkpoints/best stays."""
     env_processes: Annotated[int, Range(0, 4096)] | None = None
     """Worker processes for environments that Python steps one by one, per collector; 0: none; by default, measured."""
     env_step_seconds: Positive = 60.0
-    """One that takes longer hangs."""
+    """After which a step counts as hung."""
     env_restarts: Natural = 10
-    """Of an environment, without progress."""
+    """Of a failing environment, without progress."""
     env_max_mb: Positive | None = None
-    """Larger workers are replaced between episodes."""
+    """Recycle environment processes that grow beyond this."""
     on_nan: OnNan = "stop"
-    """Where numbers are not finite."""
+    """When an environment answers NaN or infinity."""
     strict_security: bool = False
-    """Refuse what is not secure."""
+    """Refuse what asks for no token."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
 
@@ -139,7 +141,8 @@ class Config:
     def num_updates(self) -> int:
         """Planned, for schedules: resets are no steps, so a run may need a few more."""
         warm_up = self.algorithm.warm_up_steps if hasattr(self.algorithm, "warm_up_steps") else 0
-        return max(1, math.ceil((self.run.total_steps - warm_up) / (self.steps_per_update or 1)))  # 0 is refused later
+        by_steps = max(1, math.ceil((self.run.total_steps - warm_up) / (self.steps_per_update or 1)))  # 0 is refused later
+        return min(by_steps, self.run.total_updates or by_steps)
 
     @property
     def fitted(self) -> Any:

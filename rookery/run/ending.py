@@ -41,6 +41,7 @@ class Outcome:
     reason: str | None = None  # why it failed or stopped
     bottleneck: str | None = None
     total_steps: int | None = None  # the budget
+    total_updates: int | None = None
     warnings: tuple[str, ...] = ()  # of rookery/run/health.py
 
 
@@ -57,7 +58,8 @@ def outcome(trainer: Any, result: Any) -> Outcome:
     return Outcome(
         status=result.status, name=trainer.run.name, path=trainer.run.shown, reason=result.reason,
         target=options.stop_return if options.stop_return is not None else options.stop_eval_return,
-        seconds_to_target=trainer.seconds_to_target, total_steps=options.total_steps, kept=result.kept,
+        seconds_to_target=trainer.seconds_to_target, total_steps=options.total_steps,
+        total_updates=options.total_updates, kept=result.kept,
         checkpoint=trainer.run.shown_as(kept) if kept else None,
         best_return=best.get("eval_return_mean"), best_steps=best.get("env_steps"),
         bottleneck=bottleneck(
@@ -174,6 +176,8 @@ def summary(outcome: Outcome, width: int = 80) -> str:
         rows += _policy(outcome, outcome.checkpoint, run)
         budget = outcome.total_steps or 0
         more = f" --total-steps {2 * budget}" if budget and outcome.env_steps >= budget else ""
+        if outcome.total_updates is not None and outcome.updates >= outcome.total_updates:
+            more += f" --total-updates {2 * outcome.total_updates}"
         rows.append(("evaluate", f"rookery eval {run}"))
         rows.append(("go on", f"rookery resume {run}{more}"))
     else:

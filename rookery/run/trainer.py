@@ -195,6 +195,8 @@ class Trainer:
             self.seconds_to_target, self._ended_by_evaluation = round(self.seconds, 3), True
         elif progress.env_steps >= options.total_steps:
             self.stopped_because = f"trained for {options.total_steps:,} steps"
+        elif options.total_updates is not None and updates >= options.total_updates:
+            self.stopped_because = f"made {options.total_updates:,} updates"
         elif options.seconds is not None and self.seconds >= options.seconds:
             self.stopped_because = f"{options.seconds:g} seconds are over"
         elif options.stop_return is not None and self.returns.reached:
@@ -259,7 +261,7 @@ class Trainer:
         self._catch_up(snapshot)
         run, updates = self._open_run(), self.progress.updates
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
-        meta["seconds"] = tree["trainer"]["seconds"]
+        meta |= {"updates": updates, "seconds": tree["trainer"]["seconds"]}
         meta["demonstrations"] = self.shown.digest if self.shown else None
         meta["config"] = plain(self.config.to_dict())
         contents = checkpoint.Contents.of(tree, meta)

@@ -1,5 +1,6 @@
 """rookery.train, Trainer and rookery.load, as a Python user meets them."""
 
+import dataclasses
 import json
 import shutil
 import warnings
@@ -18,9 +19,10 @@ from rookery.algorithms.a2c import A2C
 from rookery.algorithms.vtrace import VTrace
 from rookery.data.files import Gone
 from rookery.networks import NetworkConfig
-from rookery.run import checkpoint
+from rookery.run import api, checkpoint
 from rookery.run.checkpoint import CheckpointError
-from rookery.run.config import ConfigError
+from rookery.run.config import ConfigError, resolve
+from rookery.run.directory import Run
 from rookery.workers.nonfinite import NonFinite
 from rookery.workers.policy import Policy
 
@@ -262,3 +264,19 @@ def test_lost_collectors_end_the_command_with_7_the_last_good_checkpoint_and_the
     assert f"Last good checkpoint: {last}. Go on with: rookery resume {tmp_path / 'lost'}" in err
     result = json.loads((tmp_path / "lost" / "result.json").read_text())
     assert result["status"] == "failed" and "the head is silent" in result["reason"]
+
+
+def test_a_run_ends_after_so_many_updates_and_is_given_more(tmp_path):
+    options = {"env": "identity", "runs": str(tmp_path), "run": "r", "total_updates": 7, **SMALL}
+    result = rookery.train("a2c", **options)
+    assert (result.metrics["updates"], result.reason) == (7, "made 7 updates")
+    config = resolve("a2c", **options)
+    assert config.num_updates == 7, "schedules end with the run"
+    run = Run.open("r", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"all of its 7 updates.*--total-updates 14"):
+        api.resume(run, config)
+    longer = dataclasses.replace(config, run=dataclasses.replace(config.run, total_updates=9))
+    with api.resume(run, longer) as trainer:
+        for _ in trainer:
+            pass
+        assert trainer.finish().metrics["updates"] == 9
