@@ -1,7 +1,8 @@
-"""The newest records as Markdown: the figures of the README and of benchmarks/README.md are made here, never typed.
+"""The newest records as Markdown: the figures of README.md and of the pages in docs are made here, never typed.
 
 rookery bench report
-rookery bench report --bench pong --write README.md     between <!-- bench:pong --> and <!-- /bench:pong -->
+rookery bench report --write docs/benchmarks.md     between <!-- bench:NAME --> and <!-- /bench:NAME -->, for each NAME
+rookery bench report --write README.md              the same; its mark is `peers`: five rows out of several benches
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import tyro
 
@@ -21,6 +23,31 @@ HEADS = {
     "cartpole": "CartPole", "pong": "Pong", "roofline": "Roofline", "envs": "Environments", "torn": "Killed workers",
     "memory": "Memory", "learning": "Learning", "anakin": "Anakin",
 }  # fmt: skip
+
+
+class Beside(NamedTuple):
+    """A row of the table `peers`: one column of one record, of our arm and of theirs."""
+
+    task: str
+    measured: str
+    bench: str
+    subject: str
+    column: str
+    ours: str
+    theirs: str
+
+
+SCORE, RATE = "seconds to a return of 475", "steps/s"
+PPO = ("cartpole", "CartPole-v1, PPO", "s_to_target", "rookery, first run")
+IMPALA = ("pong", "ALE Pong, asynchronous actor-learner", "steps/s", "rookery impala")
+DQN = ("dqn", "CartPole-v1, DQN, one gradient step of 64 for 2 steps", "steps/s", "rookery")
+PEERS = (  # how long it takes to reach a score first
+    Beside("CartPole, PPO", SCORE, *PPO, "stable-baselines3"),
+    Beside("CartPole, PPO", SCORE, *PPO, "rejax"),
+    Beside("Pong, asynchronous", RATE, *IMPALA, "rllib"),
+    Beside("Pong, asynchronous", RATE, *IMPALA, "sample-factory"),
+    Beside("CartPole, DQN", RATE, *DQN, "stable-baselines3"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +88,41 @@ def tables(bench: str, records: list[Record]) -> str:
     return "\n\n".join(record.markdown(r) for r in ([record.merge(mine)] if bench == "learning" else mine))
 
 
+def peers(records: list[Record]) -> str | None:
+    """The table beside other libraries; None where a record, or the arm of one, is missing: no row is left out."""
+    newest = {(r.bench, r.subject): r for r in records}
+    lines = ["| task | measured | Rookery | beside | runs |", "| --- | --- | --- | --- | --- |"]
+    used = []
+    for row in PEERS:
+        found = newest.get((row.bench, row.subject))
+        arms = {} if found is None else {arm["arm"]: arm.get(row.column) for arm in found.rows}
+        if found is None or arms.get(row.ours) is None or arms.get(row.theirs) is None:
+            return None
+        version = found.conditions["versions"].get(row.theirs, "")
+        theirs = f"{record.cell(arms[row.theirs])} {row.theirs} {version}".rstrip()
+        cells = (row.task, row.measured, record.cell(arms[row.ours]), theirs, str(len(found.settings["seeds"])))
+        lines.append(f"| {' | '.join(cells)} |")
+        used.append(found.conditions)
+    dates = sorted({c["date"][:10] for c in used})
+    loads = sorted(c["load_before"][0] for c in used)
+    machines = dict.fromkeys(f"{c['cores']} cores of {c['processor']}" for c in used)
+    lines += ["", f"Medians; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {', '.join(machines)},"]
+    lines += [f"load average before a bench {loads[0]:.1f} to {loads[-1]:.1f}."]
+    return "\n".join(lines)
+
+
+def marks(records: list[Record]) -> dict[str, str]:
+    """What can be put into a page, by the name of its mark: the tables of each bench, and `peers`."""
+    made = {name: tables(name, records) for name in _names(records)}
+    beside = peers(records)
+    return made if beside is None else made | {"peers": beside}
+
+
 def fill(page: str, records: list[Record]) -> str:
     """The page with the tables between their marks made anew; marks without a record keep what they hold."""
-    for name in _names(records):
+    for name, text in marks(records).items():
         begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
-        made = f"{begin}\n{tables(name, records)}\n{end}".replace("\\", r"\\")  # nothing in it is a pattern
+        made = f"{begin}\n{text}\n{end}".replace("\\", r"\\")  # nothing in it is a pattern
         page = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", made, page, flags=re.DOTALL)
     return page
 

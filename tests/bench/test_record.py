@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import main, record
+from rookery.bench import main, record, report
 from rookery.bench.record import Record, Verdict, cell
 
 
@@ -83,7 +83,7 @@ def test_records_of_different_days_are_merged_with_their_dates():
 
 def test_the_report_fills_the_marks_of_a_page_and_leaves_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture):
     record.append(tmp_path / "pong.jsonl", [make()])
-    page = tmp_path / "README.md"
+    page = tmp_path / "benchmarks.md"
     marks = "<!-- bench:pong -->\nold\nlines<!-- /bench:pong -->\n<!-- bench:memory -->kept<!-- /bench:memory -->\n"
     page.write_text(f"before\n{marks}")
     for _ in range(2):  # made anew each time, not added to
@@ -91,6 +91,30 @@ def test_the_report_fills_the_marks_of_a_page_and_leaves_the_rest(tmp_path: Path
     text = page.read_text()
     assert text.startswith("before\n<!-- bench:pong -->\n### Pong\n") and "old" not in text and ">kept<" in text
     assert text.count("| rookery | 912 | 900 to 1,234 |") == 1 and "| a\\|b | - | - |" in text
+
+
+def beside(left_out: int | None = None) -> list[Record]:
+    """A record for each bench of the table `peers`; one arm can be left out."""
+    rows: dict[tuple[str, str], list[dict]] = {}
+    for index, row in enumerate(report.PEERS):
+        arms = rows.setdefault((row.bench, row.subject), [{"arm": row.ours, row.column: 1000.0}])
+        arms += [{"arm": row.theirs, row.column: 10.0 + index}] * (index != left_out)
+    return [make(bench, subject, rows=arms) for (bench, subject), arms in rows.items()]
+
+
+def test_the_table_beside_peers_is_made_of_the_records_with_time_to_a_score_first():
+    lines = report.marks(beside())["peers"].splitlines()
+    assert lines[2] == "| CartPole, PPO | seconds to a return of 475 | 1,000 | 10.0 stable-baselines3 | 2 |"
+    measured = [line.split(" | ")[1] for line in lines[2:7]]
+    assert measured == sorted(measured, key=lambda words: not words.startswith("seconds"))
+    assert [line.split(" | ")[3].split()[0] for line in lines[2:7]] == ["10.0", "11.0", "12.0", "13.0", "14.0"]
+    assert "2026-01-02, 2 cores of Z80" in "\n".join(lines[7:]) and "0.5 to 0.5" in lines[-1]
+
+
+@pytest.mark.parametrize("missing", range(len(report.PEERS)))
+def test_the_table_beside_peers_leaves_no_row_out(missing):
+    page = "<!-- bench:peers -->kept<!-- /bench:peers -->"
+    assert report.fill(page, beside(left_out=missing)) == page != report.fill(page, beside())
 
 
 def test_the_report_shows_learning_as_one_table(tmp_path: Path, capsys: pytest.CaptureFixture):

@@ -89,12 +89,14 @@ def _env():
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "100"}
 
 
-def test_the_commands_of_the_readme_are_understood():
+@pytest.mark.parametrize("page, least", [("README.md", 2), ("docs/using.md", 3)])
+def test_the_commands_of_the_pages_are_understood(page, least):
     from rookery import cli
 
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    typed = [shlex.split(line, comments=True) for line in re.findall(r"(?:^|&& )(rookery (?:train|show) .*)$", text, re.M)]
-    assert len(typed) >= 3
+    text = (Path(__file__).parents[2] / page).read_text()
+    lines = re.findall(r"(?:^|^\$ |&& )(rookery (?:train|show) .*)$", text, re.M)
+    typed = [shlex.split(line, comments=True) for line in lines]
+    assert len(typed) >= least
     for words in typed:
         config, _ = cli.parse_system(words[1], words[2:], env_default="CartPole-v1")
         assert config.system == words[2]
