@@ -77,7 +77,7 @@ class RunOptions:
     env_restarts: Natural = 10
     """Of a failing environment, without progress."""
     env_max_mb: Positive | None = None
-    """Recycle environment processes that grow beyond this."""
+    """Recycle larger environment processes."""
     on_nan: OnNan = "stop"
     """When an environment answers NaN or infinity."""
     strict_security: bool = False
