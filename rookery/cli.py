@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -87,7 +88,11 @@ def command(args: list[str]) -> int:
 
 
 def open_streams() -> None:
-    """A standard stream that is closed (`>&-`) becomes /dev/null: else the next file to be opened would take its number."""
+    """Make standard streams safe to write to: characters that a stream cannot encode become `?`, and one that is closed
+    (`>&-`) becomes /dev/null, else the next file to be opened would take its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not what a test or a notebook put in its place
+            stream.reconfigure(errors="replace")
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free

@@ -57,7 +57,7 @@ class PPO:
     normalise_rewards: bool | None = None
     """By the deviation of returns; None: unless clipped."""
     squash: bool = False
-    """Continuous actions through tanh to the bounds, instead of an unbounded Gaussian whose executed action is clipped."""
+    """Squash continuous actions into their bounds by tanh, instead of clipping them."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:

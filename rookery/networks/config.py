@@ -34,14 +34,14 @@ class NetworkConfig:
     encoder: Literal["auto", "mlp", "nature", "shallow", "impala", "small"] = "auto"
     """Convolutions for images; auto: Nature from 36 pixels a side, small from 8, else an MLP. shallow: A3C's."""
     hidden: tuple[Units, ...] = (64, 64)
-    """Layers of the MLP that reads vectors; beside an image only the last, for more than 8 numbers (see encoders.py)."""
+    """Layers of the MLP for vectors; beside an image only the last (see encoders.py)."""
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
     """Of the MLP; convolutional encoders use relu."""
     core: Literal["none", "lstm", "gru"] = "none"
-    """Recurrent core, whose state lasts through an episode."""
+    """Recurrent core."""
     core_size: Units = 128
     """Units of the core."""
     heads: Literal["auto", "shared", "separate"] = "auto"
-    """Do policy and value share an encoder? auto: separate for vectors without a core, else shared."""
+    """Encoder of policy and value; auto: separate for vectors without a core, else shared."""
     initial_log_std: Annotated[float, Range(-20, 5)] = 0.0
-    """Where the learned, state-independent log standard deviation of continuous actions starts."""
+    """First log standard deviation of continuous actions (learned, the same in all states)."""

@@ -48,7 +48,7 @@ class RunOptions:
     seed: Seed = 0
     """Of environments, network and actions."""
     run: str | None = None
-    """Name of the run's directory; by default made from the system, the environment and the time."""
+    """Name of its directory; None: made of system, environment and time."""
     runs: str = "runs"
     """The directory that holds the runs."""
     runtime: Literal["local", "ray"] = "local"
@@ -65,7 +65,7 @@ class RunOptions:
     eval_episodes: Annotated[int, Range(0, 10_000)] = 20
     """Greedy episodes each; 0: none at the end."""
     eval_every: Long | None = None
-    """Updates between evaluations; by default only at the end, or 20 times with --stop-eval-return."""
+    """Updates in between; None: only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
     """Updates in between; None: a tenth of the run."""
     keep_checkpoints: Count = 3

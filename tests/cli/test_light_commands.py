@@ -39,6 +39,12 @@ def test_a_closed_pipe_ends_a_list_quietly(tmp_path):
     assert done.returncode == 0 and not done.stderr and len(done.stdout.splitlines()) == 1
 
 
+def test_a_stream_that_knows_ascii_alone_is_written_to(tmp_path):
+    command, env = [sys.executable, "-m", "rookery.cli", "list", "systems"], _env() | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0 and "ppo" in done.stdout and not done.stderr
+
+
 def test_the_help_names_every_command(rookery):
     answer = rookery("--help")
     assert answer.status == 0
