@@ -14,8 +14,8 @@ from pathlib import Path
 
 import tyro
 
-from rookery.bench import record
-from rookery.bench.record import Record
+from rookery_bench import record
+from rookery_bench.record import Record
 
 HEADS = {
     "cartpole": "CartPole", "pong": "Pong", "roofline": "Roofline", "envs": "Environments", "torn": "Killed workers",
