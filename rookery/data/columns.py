@@ -13,38 +13,35 @@ from typing import Any
 import numpy as np
 
 from rookery.trees import tree_map
-from rookery.types import PyTree
+from rookery.types import Array, PyTree
 
 Operation = Callable[[PyTree], PyTree]
 
 
 def n_step(
-    *, reward: np.ndarray, discount: np.ndarray, valid: np.ndarray, gamma: float, n: int, count: int | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    *, reward: Array, discount: Array, valid: Array, gamma: float, n: int, count: int | None = None
+) -> tuple[Array, Array, Array]:
     """Folds n rows into one transition, for each of the first `count` rows (by default all that have n rows).
 
     reward, discount, valid [T, ...] -> reward, discount, span [count, ...]: the sum of discounted rewards, the discount of
-    what comes after them, and how many rows that is. A window ends before the first row that is no transition, so that a
-    truncated episode bootstraps from its last observation, and the tail of an episode from shorter windows; behind a
-    termination the discount is 0. Rows beyond T count as not there.
+    what comes after them, and how many rows that is (n ≤ 255). A window ends before the first row that is no transition, so
+    that a truncated episode bootstraps from its last observation, and the tail of an episode from shorter windows; behind a
+    termination the discount is 0. Rows beyond T count as not there. float32 arrays of numpy or of jax, and so is the result.
     """
-    T = len(reward)
+    xp, T = reward.__array_namespace__(), len(reward)
     count = max(0, T - n + 1) if count is None else count
-    total = np.zeros((count, *reward.shape[1:]), np.float32)
-    product = np.ones_like(total)
-    span = np.zeros(total.shape, np.uint8)
-    going = np.ones(total.shape, bool)
-    for k in range(n):
-        rows = slice(k, min(k + count, T))
-        have = rows.stop - rows.start
-        if have <= 0:
-            break
-        going[have:] = False
-        going[:have] &= valid[rows] > 0
-        now = going[:have]
-        total[:have] += np.where(now, product[:have] * reward[rows], 0.0)
-        product[:have] = np.where(now, product[:have] * (gamma * discount[rows]), product[:have])
-        span[:have] += now
+    n = min(n, T)
+    if (beyond := count + n - 1 - T) > 0:
+        nothing = xp.zeros((beyond, *reward.shape[1:]), xp.float32)
+        reward, discount, valid = (xp.concatenate([x, nothing]) for x in (reward, discount, valid))
+    total = xp.zeros((count, *reward.shape[1:]), xp.float32)
+    product, span, going = xp.ones_like(total), xp.zeros(total.shape, xp.uint8), xp.ones(total.shape, bool)
+    for k in range(n):  # numpy adds in place, jax makes new arrays
+        rows = slice(k, k + count)
+        going &= valid[rows] > 0
+        total += xp.where(going, product * reward[rows], 0.0)
+        product = xp.where(going, product * (gamma * discount[rows]), product)
+        span += going
     return total, product, span
 
 
