@@ -127,11 +127,6 @@ def zeros(space: Space, leading_shape: tuple[int, ...] = ()) -> PyTree:
     return map_space(leaf_zeros, space)
 
 
-def nbytes(space: Space) -> int:
-    """Bytes of one canonical item."""
-    return sum(_array_spec(leaf).nbytes for _, _, leaf in leaves(space))
-
-
 def spec_of(observation: Space, action: Space, id: str) -> Spec:
     """The Spec of an environment with these spaces of its own."""
     check(observation, "observation")

@@ -147,7 +147,6 @@ class Needs(NamedTuple):
     previous: bool = False
     #   the observation becomes {"observation", "previous_action", "previous_reward"}, both zero at an episode's first step
     whole_episodes: bool = False
-    sequence_period: int | None = None  # steps between the starts of overlapping sequences (R2D2)
     table: Any = None  # rookery.data.config.TableSpec: learn() is given batches from such a table; None: whole rollouts
 
 

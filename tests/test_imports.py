@@ -4,6 +4,7 @@
         -> networks -> ops -> spaces -> trees -> (types, ranges, signals)
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
+The benches are a package of their own, rookery_bench, which may import anything; only `rookery bench` knows of it.
 The last tests feed every rule a package that breaks it, so that no rule can become one that never says no.
 """
 
@@ -33,7 +34,7 @@ LAYERS = [
     {"run"},
     {"cli", "__main__"},
 ]
-FREE = {"bench", "examples"}  # programs about the library rather than parts of it: they may import anything; cli starts bench
+BENCH = "rookery_bench"  # programs about the library rather than parts of it
 NO_JAX = {"types", "trees", "spaces", "envs", "data"}  # so that an environment process starts in well under a second
 WITH_JAX = {f"rookery.envs.jax_{name}" for name in ("env", "toys", "adapters", "slots", "pool")}  # when one is asked for
 JAX = {"jax", "jaxlib", "flax", "optax", "chex", "rlax", "distrax", "mctx", "orbax"}
@@ -48,6 +49,7 @@ class Import(NamedTuple):
     line: int
     lazy: bool  # inside a function: runs later, or never
     typing_only: bool  # under `if TYPE_CHECKING`: never runs
+    function: str = ""  # the outermost one that it is in
 
 
 class Module(NamedTuple):
@@ -58,16 +60,20 @@ class Module(NamedTuple):
     @property
     def part(self) -> str:
         """The folder or top-level file it belongs to: `envs` for rookery.envs.pool, "" for rookery itself."""
-        return self.name.partition(".")[2].partition(".")[0]
+        return BENCH if top(self.name) == BENCH else self.name.partition(".")[2].partition(".")[0]
 
 
 Package = dict[str, Module]
 
 
-def read_package(root: Path = ROOT / "rookery") -> Package:
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def read_packages() -> Package:
     modules = {}
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root.parent).with_suffix("").parts
+    for path in sorted([*(ROOT / "rookery").rglob("*.py"), *(ROOT / BENCH).rglob("*.py")]):
+        parts = path.relative_to(ROOT).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
         modules[name] = Module(name, ast.parse(path.read_text(), str(path)), is_package)
@@ -78,9 +84,9 @@ def imports(module: Module, package: Package) -> list[Import]:
     """Every import of a module, with `from rookery import ops` and relative imports resolved to full names."""
     found: list[Import] = []
 
-    def visit(node: ast.AST, lazy: bool, typing_only: bool) -> None:
+    def visit(node: ast.AST, lazy: bool, typing_only: bool, function: str = "") -> None:
         if isinstance(node, ast.Import):
-            found.extend(Import(alias.name, node.lineno, lazy, typing_only) for alias in node.names)
+            found.extend(Import(alias.name, node.lineno, lazy, typing_only, function) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
             if node.level:
@@ -89,23 +95,24 @@ def imports(module: Module, package: Package) -> list[Import]:
                 source = ".".join([*above, source] if source else above)
             for alias in node.names:
                 full = f"{source}.{alias.name}"
-                found.append(Import(full if full in package else source, node.lineno, lazy, typing_only))
+                found.append(Import(full if full in package else source, node.lineno, lazy, typing_only, function))
         in_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             for child in node.body:
-                visit(child, lazy, True)
+                visit(child, lazy, True, function)
             for child in node.orelse:
-                visit(child, lazy, typing_only)
+                visit(child, lazy, typing_only, function)
             return
+        function = function or (getattr(node, "name", "lambda") if in_function else "")
         for child in ast.iter_child_nodes(node):
-            visit(child, lazy or in_function, typing_only)
+            visit(child, lazy or in_function, typing_only, function)
 
     visit(module.tree, False, False)
     return found
 
 
 def ours(name: str) -> bool:
-    return name.split(".")[0] == "rookery"
+    return top(name) in ("rookery", BENCH)
 
 
 def reached(start: list[str], package: Package, *, lazy: bool) -> set[str]:
@@ -131,23 +138,27 @@ def reached(start: list[str], package: Package, *, lazy: bool) -> set[str]:
 
 def wrong_direction(module: Module, package: Package) -> Iterator[str]:
     rank = {part: i for i, layer in enumerate(LAYERS) for part in layer}
-    if module.part == "" or module.part in FREE:
+    if module.part in ("", BENCH):
         return
     if module.part not in rank:
         yield f"{module.name}: `{module.part}` has no place in LAYERS (tests/test_imports.py); give it one"
         return
     for found in imports(module, package):
-        if not ours(found.target):
+        if top(found.target) != "rookery":
             continue
         part = found.target.partition(".")[2].partition(".")[0]
-        if module.part == "cli" and part in FREE:
-            continue
         if part == "":
             yield f"{module.name}:{found.line}: import the module a name lives in, not the package's public face"
-        elif module.part == "cli" and part in FREE and found.lazy:
-            continue  # `rookery bench` starts such a program; nothing else of the library knows of them
         elif part != module.part and rank.get(part, len(LAYERS)) >= rank[module.part]:
             yield f"{module.name}:{found.line}: {module.part} may not import {part} (layers go one way)"
+
+
+def bench_outside_its_command(module: Module, package: Package) -> Iterator[str]:
+    """The library works without its benches: not even a type of theirs is named in it."""
+    for found in imports(module, package):
+        allowed = module.part == BENCH or (module.name, found.function) == ("rookery.cli", "bench")
+        if top(found.target) == BENCH and not allowed:
+            yield f"{module.name}:{found.line}: {BENCH} is imported in the command `rookery bench` alone, when it is typed"
 
 
 def jax_where_none_may_be(module: Module, package: Package) -> Iterator[str]:
@@ -163,7 +174,7 @@ def jax_where_none_may_be(module: Module, package: Package) -> Iterator[str]:
 
 
 def ray_outside_its_file(module: Module, package: Package) -> Iterator[str]:
-    if module.name in ("rookery.runtime.ray", "rookery.bench.bare_ray"):  # the second measures Ray without us
+    if module.name in ("rookery.runtime.ray", "rookery_bench.bare_ray"):  # the second measures Ray without us
         return
     for found in imports(module, package):
         if found.target.split(".")[0] == "ray" and not found.typing_only:
@@ -198,7 +209,7 @@ def vague_name(module: Module, package: Package) -> Iterator[str]:
 
 def wall_clock(module: Module, package: Package) -> Iterator[str]:
     """Durations, leases and rates use time.monotonic or perf_counter: the wall clock jumps."""
-    if module.name in WALL_CLOCK or module.part in FREE:
+    if module.name in WALL_CLOCK or module.part == BENCH:
         return
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute):
@@ -211,8 +222,11 @@ def wall_clock(module: Module, package: Package) -> Iterator[str]:
                     yield f"{module.name}:{node.lineno}: from time import {alias.name}"
 
 
-RULES = [wrong_direction, jax_where_none_may_be, ray_outside_its_file, code_from_checkpoints, vague_name, wall_clock]
-PACKAGE = read_package()
+RULES = [
+    wrong_direction, bench_outside_its_command, jax_where_none_may_be, ray_outside_its_file, code_from_checkpoints, vague_name,
+    wall_clock,
+]  # fmt: skip
+PACKAGE = read_packages()
 PARTS = sorted({module.part for module in PACKAGE.values()})
 
 
@@ -245,6 +259,10 @@ BAD = {
     "lazily upwards": ("rookery.data.table", "def f():\n    from ..run import trainer", wrong_direction),
     "the public face": ("rookery.run.trainer", "from rookery import train", wrong_direction),
     "an unknown folder": ("rookery.gadgets", "", wrong_direction),
+    "a bench in the library": ("rookery.data.table", "def f():\n    from rookery_bench import torn", bench_outside_its_command),
+    "a bench in the root": ("rookery", "if TYPE_CHECKING:\n    import rookery_bench.record", bench_outside_its_command),
+    "a bench in another command": ("rookery.cli", "def train():\n    import rookery_bench", bench_outside_its_command),
+    "a bench before it is asked for": ("rookery.cli", "import rookery_bench", bench_outside_its_command),
     "jax in envs": ("rookery.envs.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
     "jax with the environments": ("rookery.envs.serial", "from rookery.envs import jax_pool", jax_where_none_may_be),
     "jax behind a module": ("rookery.data.table", "from rookery.ops import vtrace", jax_where_none_may_be),
@@ -270,6 +288,9 @@ GOOD = {
     "rookery.envs.serial": "if TYPE_CHECKING:\n    import jax\nfrom rookery import spaces\nfrom . import child",
     "rookery.spaces": "from rookery.types import Spec",
     "rookery.types": "",
+    "rookery.cli": "def bench(args):\n    from rookery_bench import main",
+    "rookery_bench.torn": "import time\nfrom rookery.run import directory\nfrom rookery_bench import record\ntime.time()",
+    "rookery_bench.record": "",
 }
 
 

@@ -316,19 +316,14 @@ def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
     rollout = batch.rollout
     T, B = rollout.reward.shape
     reward = rollout.reward if reward_clip is None else jnp.clip(rollout.reward, -reward_clip, reward_clip)
-    total, product = jnp.zeros((T, B)), jnp.ones((T, B))
-    span, going = jnp.zeros((T, B), jnp.int32), jnp.ones((T, B), bool)
-    for k in range(min(n, T)):
-        later = lambda x: jnp.concatenate([x[k:], jnp.zeros((k, B), x.dtype)])  # noqa: B023  used in this turn alone
-        going &= later(rollout.valid) > 0
-        total += jnp.where(going, product * later(reward), 0.0)
-        product = jnp.where(going, product * later(rollout.discount), product)
-        span += going
+    total, discount, span = columns.n_step(  # a batch's discount has gamma in it
+        reward=reward, discount=rollout.discount, valid=rollout.valid, gamma=1.0, n=n, count=T
+    )
     flat = lambda x: x.reshape(1, T * B, *x.shape[2:])
     after = jnp.arange(T)[:, None] + span, jnp.arange(B)[None]
     folded = rollout._replace(
         observation=jax.tree.map(lambda x: jnp.concatenate([flat(x[:-1]), flat(x[after])]), rollout.observation),
-        action=jax.tree.map(flat, rollout.action), reward=flat(total), discount=flat(product), valid=flat(rollout.valid),
+        action=jax.tree.map(flat, rollout.action), reward=flat(total), discount=flat(discount), valid=flat(rollout.valid),
         version=flat(rollout.version),
     )  # fmt: skip
     return Batch(folded, jnp.tile(batch.weight, T), ())

@@ -132,9 +132,7 @@ class R2D2:
             self.replay, self.batch_size, sequence_length=self.burn_in + self.sequence_length, burn_in=self.burn_in,
             eta=self.eta, demo_ratio=self.demo_ratio,
         )  # fmt: skip
-        needs = Needs(
-            self.rollout_length, self.discount, replay=True, previous=True, sequence_period=self.rollout_length, table=table
-        )
+        needs = Needs(self.rollout_length, self.discount, replay=True, previous=True, table=table)
         return Agent(
             init=init, memory=network.memory, act=act, explore=explore, learn=learn, needs=needs,
             gradients=gradients, apply=apply, process=process,

@@ -141,11 +141,6 @@ def min_size(size: int) -> Limiter:
     return Limiter(samples_per_insert=1.0, min_size=size, min_diff=-math.inf, max_diff=math.inf)
 
 
-def queue(capacity: int) -> Limiter:
-    """At most `capacity` items wait, and each is sampled once (the table's max_times_sampled must be 1)."""
-    return Limiter(samples_per_insert=1.0, min_size=1, min_diff=0.0, max_diff=float(capacity))
-
-
 def sample_to_insert_ratio(
     ratio: float,
     *,

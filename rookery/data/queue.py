@@ -147,10 +147,6 @@ class Queue:
     def num_full(self) -> int:
         return len(self._full)
 
-    @property
-    def num_claimed(self) -> int:
-        return len(self._claimed)
-
     settled = True  # nothing is ever under way between the driver and a queue
 
     def pending(self) -> list[Any]:

@@ -380,10 +380,6 @@ class Replay:
     def num_full(self) -> int:
         return 0  # nothing has to be learned from before a snapshot
 
-    @property
-    def num_claimed(self) -> int:
-        return len(self._claimed)
-
     settled = True  # nothing is ever under way between the driver and its own table
 
     def pending(self) -> list[Any]:

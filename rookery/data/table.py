@@ -36,7 +36,6 @@ class Sample(NamedTuple):
     keys: np.ndarray  # [N] int64
     probabilities: np.ndarray  # [N] of being drawn; 1 where the selector does not draw
     sizes: Any  # of the table it came from, when it was drawn: a number; of a mixture [N]
-    times_sampled: np.ndarray  # [N] before this batch
 
 
 class Table:
@@ -116,7 +115,7 @@ class Table:
         if not self.limiter.can_sample(count):
             return None
         slots, probabilities = self._draw(count)
-        rows, keys, times, born = self._items.take(slots, axis=0).T.copy()
+        rows, keys, _, born = self._items.take(slots, axis=0).T.copy()
         size = len(self)
         np.add.at(self._times, slots, 1)
         self._calls += 1
@@ -128,7 +127,7 @@ class Table:
         if self._max_times:
             spent = np.unique(slots[self._times[slots] >= self._max_times])
             self._delete(spent[self._live[spent]])
-        return Sample(rows, keys, probabilities, size, times)
+        return Sample(rows, keys, probabilities, size)
 
     def _draw(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         if not self._max_times:
@@ -164,14 +163,6 @@ class Table:
             selector.update(slots, given)
         return len(slots)
 
-    def delete(self, keys: np.ndarray) -> int:
-        """Takes items out by key; those that are gone already are ignored. How many were still there."""
-        keys = np.unique(keys & _KEY)
-        slots = keys & _SLOT
-        slots = slots[self._live[slots] & (self._key[slots] == keys)]
-        self._delete(slots)
-        return len(slots)
-
     def evict(self, count: int) -> None:
         """So many items go, chosen by the remover."""
         count = min(count, len(self))
@@ -180,10 +171,6 @@ class Table:
             return
         for _ in range(count):  # each choice depends on those before it
             self._delete(self._remover.select(1, self._random)[0])
-
-    def reset(self) -> None:
-        """Everything goes; the limiter's counts stay."""
-        self._delete(np.flatnonzero(self._live))
 
     def _delete(self, slots: np.ndarray) -> None:
         for selector in self._both:

@@ -223,17 +223,6 @@ class Tally:
         if count.noted == self.BLOCK:
             self._work_off(group)
 
-    def add_some(self, env_ids: Array, reward: Array, ended: Array) -> None:
-        """One row of some environments, whatever their groups."""
-        for env, gained, over in zip(env_ids.tolist(), reward.tolist(), ended.tolist()):
-            group = group_of(self._groups, env)
-            self._work_off(group)
-            count, b = self._counts[group], env - self._groups[group].start
-            count.total[b] += gained
-            count.row[b] += 1
-            if over:
-                self._end(count, env, b)
-
     def take(self) -> list[Episode]:
         """Those that ended since the last call, in the order of time (and of environments within a row)."""
         for group in range(len(self._groups)):

@@ -25,16 +25,13 @@ class _Failed(Exception):
 class Probe(NamedTuple):
     observation: Space
     action: Space
-    make_seconds: float
     step_seconds: float  # of one environment, resets included
     notes: tuple[str, ...]  # promises that it does not keep, but that a run can live with
 
 
 def probe(make_env: MakeEnv, name: str, *, seconds: float = 0.15) -> Probe:
     """Makes one, plays it at random for a moment and looks at what it answers. Raises if it is not fit to be used."""
-    begin = time.perf_counter()
     host = Host(make_env, [0], 1, name=name)
-    make_seconds = time.perf_counter() - begin
     tree, flags = spaces.zeros(host.observation, (1,)), [np.zeros(1, bool) for _ in range(3)]
     answer = Answer(host.observation, tree, np.zeros(1, np.float32), *flags, start=0)
     notes = []
@@ -48,7 +45,7 @@ def probe(make_env: MakeEnv, name: str, *, seconds: float = 0.15) -> Probe:
         notes.append(f"it failed when it was tried: {error}")
         step_seconds = (time.perf_counter() - begin) / max(1, host.steps[0])
     host.close()
-    return Probe(host.observation, host.action, make_seconds, step_seconds, (*notes, *host.notes))
+    return Probe(host.observation, host.action, step_seconds, (*notes, *host.notes))
 
 
 _IGNORES_SEED = (

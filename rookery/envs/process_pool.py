@@ -152,7 +152,6 @@ class ProcessPool:
         self._in_group = [self._owners(group) for group in self.groups]
         self._ids = [env_ids(group) for group in self.groups]
         self._encode = [spaces.action_encoder(self._action, len(ids)) for ids in self._ids]
-        self._encode_any = spaces.action_encoder(self._action)
         self._tally = Tally(self.groups)
         self._present = np.ones(num_envs, bool)  # its worker is there
         self._blank = np.zeros(num_envs, bool)  # it shows what stands for an answer while its worker is not there
@@ -162,7 +161,6 @@ class ProcessPool:
         self._ticket, self._is_reset = 0, False
         self._firsts: PyTree = None  # a first observation of each, in case its worker is lost
         self._shown = [self._rows(group, ids) for group, ids in zip(self.groups, self._ids)]
-        self.lost_steps = 0  # asked for and never answered
 
     # ------------------------------------------------------------------------------------------------ stepping
 
@@ -205,39 +203,6 @@ class ProcessPool:
             self._abort_the_lost(np.arange(part.start, part.stop))
         return step
 
-    def send_to(self, env_ids: Array, action: PyTree) -> None:
-        """Some environments alone, whatever their group; `action` has one row for each."""
-        ids = self._check_ids(env_ids)
-        self._require_idle(ids, f"environments {ids.tolist()}")
-        encoded = self._encode_any(action)
-        for to, source in zip(tree_leaves(self._board.action), tree_leaves(encoded)):
-            to[ids] = source
-        self._request(ids, self._owners(ids))
-
-    def recv_from(self, env_ids: Array) -> TimeStep:
-        """The answers of some environments, copied; waits for all of them (`answered` tells which need no wait)."""
-        ids = self._check_ids(env_ids)
-        if not self._flying[ids].all():
-            raise RuntimeError(f"recv_from() environments {ids[~self._flying[ids]].tolist()} without a send to them")
-        self._await(ids, self._owners(ids))
-        self._flying[ids] = False
-        step = self._copy(ids)
-        self._tally.add_some(ids, step.reward, step.terminated | step.truncated)
-        self._abort_the_lost(ids)
-        return step
-
-    def answered(self, count: int = 1, timeout: float | None = None) -> Array:
-        """Ids of the environments whose answer can be received, once there are `count` or the time is over."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = self._step_seconds if until is None else max(0.0, until - time.monotonic())
-            answered = (self._board.done == self._board.want) | self._unanswerable() | self._is_here
-            ready = np.flatnonzero(self._flying & answered)
-            if len(ready) >= min(count, int(self._flying.sum())) or (until is not None and left == 0.0):
-                return ready.astype(np.int32)
-            self._pump(min(left, self._patience))
-            self._kill_the_late(self._workers)
-
     def ready_group(self) -> int:
         """A group that was sent to and can be received without a wait (or fails at once); waits for the first."""
         return self.ready_groups()[0]
@@ -262,7 +227,8 @@ class ProcessPool:
 
     def rebuild(self, env_id: int) -> None:
         """A fresh environment in that slot; if its worker is gone, another worker with all its environments."""
-        worker = self._workers[self._owner[self._check_ids([env_id])[0]]]
+        group_of(self.groups, env_id)  # an IndexError that says what there is
+        worker = self._workers[self._owner[env_id]]
         if worker.state == DEAD:
             self._replace(worker)
             return
@@ -525,7 +491,6 @@ class ProcessPool:
         ids = worker.ids
         self._present[ids], self._usual = False, False
         lost = ids[self._board.done[ids] != self._board.want[ids]]
-        self.lost_steps += len(lost)
         self._board.failed[ids] = 0
         self._show_blank(lost)  # the others have an answer that is whole and may still be received
         self._board.done[lost] = self._board.want[lost]
@@ -686,12 +651,6 @@ class ProcessPool:
         for env in ids[~self._present[ids]].tolist():
             self._tally.abort(env)
 
-    def _unanswerable(self) -> np.ndarray:
-        dead = np.zeros(self.num_envs, bool)
-        for worker in self._workers:
-            dead[worker.ids] = worker.state == DEAD
-        return dead
-
     def _rows(self, part: slice, ids: Array) -> TimeStep:
         board = self._board
         view = tree_map(lambda leaf: leaf[part], board.observation)
@@ -704,12 +663,6 @@ class ProcessPool:
 
     def _owners(self, ids: Any) -> list[_Worker]:
         return [self._workers[i] for i in dict.fromkeys(self._owner[ids].tolist())]
-
-    def _check_ids(self, ids: Any) -> np.ndarray:
-        found = np.asarray(ids, np.int64).reshape(-1)
-        for env in found.tolist():
-            group_of(self.groups, env)  # an IndexError that says what there is
-        return found
 
     def _require_idle(self, rows: Any, what: str) -> None:
         if not self._is_reset:

@@ -34,9 +34,6 @@ def inside_loop() -> Iterator[None]:
         _LOOP.reset(token)
 
 
-Pads = tuple[tuple[int, int], tuple[int, int]]
-
-
 def convolution(x: Array, kernel: Array, *, stride: int = 1, padding: str = "VALID") -> Array:
     """x [B, H, W, in], kernel [kh, kw, in, out] -> [B, h, w, out]. Gradients flow to both.
 

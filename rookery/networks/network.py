@@ -19,11 +19,10 @@ import jax.numpy as jnp
 from rookery.networks import encoders, units
 from rookery.networks.config import Network, NetworkConfig, Output
 from rookery.networks.cores import Core, initial_memory
-from rookery.ops import spread
+from rookery.ops import mask_logits, spread
 from rookery.types import Array, PyTree, Spec
 
 Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], Array]]
-ILLEGAL = -1e9  # finite: an action that must not be taken has probability 0 and its logit no NaN in the gradient
 
 
 def actor_critic(
@@ -73,7 +72,7 @@ def actor_critic(
         output: Output = heads.apply({"params": params["heads"]}, features)  # type: ignore[assignment]
         mask = encoders.split_mask(folded)
         if mask is not None:
-            output = output._replace(policy=jnp.where(mask, output.policy, ILLEGAL))
+            output = output._replace(policy=mask_logits(output.policy, mask))
         return jax.tree.map(lambda x: x.reshape(T, B, *x.shape[1:]), output), memory
 
     def step(params: PyTree, observation: PyTree, memory: PyTree) -> tuple[Output, PyTree]:

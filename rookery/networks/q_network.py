@@ -21,9 +21,9 @@ import jax.numpy as jnp
 from rookery.networks import encoders, units
 from rookery.networks.config import NetworkConfig
 from rookery.networks.cores import Core, initial_memory
-from rookery.networks.network import ILLEGAL, Torso, as_pair, check_features, orthogonal, with_told
+from rookery.networks.network import Torso, as_pair, check_features, orthogonal, with_told
 from rookery.networks.products import dot_general, relu
-from rookery.ops import spread
+from rookery.ops import mask_logits, spread
 from rookery.types import Array, PyTree, Spec
 
 HIDDEN_GAIN, OUTPUT_GAIN = 2.0**0.5, 0.01  # a new network values every action about 0
@@ -114,7 +114,7 @@ def q_network(
         q = logits[..., 0] if atoms is None else jnp.sum(jax.nn.softmax(logits) * atoms.reshape(1, 1, -1), -1)
         mask = encoders.split_mask(folded)
         if mask is not None:
-            q = jnp.where(mask, q, ILLEGAL)
+            q = mask_logits(q, mask)
         return jax.tree.map(lambda x: x.reshape(T, B, *x.shape[1:]), Values(q, logits)), memory
 
     def step(params: PyTree, observation: PyTree, memory: PyTree, noise: Noise | None) -> tuple[Values, PyTree]:

@@ -17,7 +17,7 @@ from rookery.ops.distributions import (
     product,
     squashed_gaussian,
 )
-from rookery.ops.gradients import Norms, accumulate, clip_by_global_norm, leaf_names
+from rookery.ops.gradients import Norms, accumulate, clip_by_global_norm
 from rookery.ops.masked import masked_mean, masked_moments, masked_normalise
 from rookery.ops.moments import Moments
 from rookery.ops.q_learning import (
@@ -31,7 +31,7 @@ from rookery.ops.q_learning import (
     wide_support,
 )
 from rookery.ops.ranks import centred_ranks
-from rookery.ops.returns import gae, lambda_return, n_step_return
+from rookery.ops.returns import gae, n_step_return
 from rookery.ops.vtrace import VTrace, vtrace
 
 __all__ = [
@@ -50,8 +50,6 @@ __all__ = [
     "gae",
     "gaussian",
     "huber",
-    "lambda_return",
-    "leaf_names",
     "mask_logits",
     "masked_mean",
     "masked_moments",

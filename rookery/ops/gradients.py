@@ -15,24 +15,23 @@ from rookery.types import BATCH_MAJOR, PyTree, Report, Rollout
 
 class Norms(NamedTuple):
     total: Array  # [] norm of the whole tree, before clipping
-    leaves: Array  # [L] norm of each leaf, in the order of `leaf_names`: tells which leaf is not finite
     clipped: Array  # [] 1 where the total was more than allowed, else 0
 
 
 def clip_by_global_norm(tree: PyTree, max_norm: float | Array) -> tuple[PyTree, Norms]:
     """Scale `tree` so that its global norm is at most `max_norm` (`math.inf`: only measure).
 
-    A leaf that is not finite makes the total and the whole result so: look for it in `Norms.leaves`.
+    A leaf that is not finite makes the total and the whole result so.
     """
     leaves, structure = jax.tree.flatten(tree)
     if not leaves:
-        return tree, Norms(total=jnp.zeros(()), leaves=jnp.zeros((0,)), clipped=jnp.zeros(()))
+        return tree, Norms(total=jnp.zeros(()), clipped=jnp.zeros(()))
     squares = jnp.stack([_sum_of_squares(leaf.astype(jnp.float32)) for leaf in leaves])
     total = jnp.sqrt(jnp.sum(squares))
     scale = jnp.minimum(1, max_norm / total)  # 0 / 0 cannot be: max_norm / 0 = inf, and the scale is then 1
     clipped = [(leaf * scale).astype(leaf.dtype) for leaf in leaves]
     over = (total > max_norm).astype(jnp.float32)
-    return jax.tree.unflatten(structure, clipped), Norms(total=total, leaves=jnp.sqrt(squares), clipped=over)
+    return jax.tree.unflatten(structure, clipped), Norms(total=total, clipped=over)
 
 
 def _sum_of_squares(leaf: Array) -> Array:
@@ -41,12 +40,6 @@ def _sum_of_squares(leaf: Array) -> Array:
         return jnp.sum(jnp.square(leaf))
     rows = jnp.square(leaf).reshape(-1, leaf.shape[-1])
     return jnp.sum(jnp.dot(jnp.ones(len(rows)), rows, precision="highest"))
-
-
-def leaf_names(tree: PyTree) -> tuple[str, ...]:
-    """Paths of the leaves, "encoder/Dense_0/kernel", in the order of `Norms.leaves`."""
-    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    return tuple(jax.tree_util.keystr(path, simple=True, separator="/") for path in paths)
 
 
 def accumulate(

@@ -1,4 +1,4 @@
-"""Return estimators: generalised advantages, λ-returns and n-step returns.
+"""Return estimators: generalised advantages and n-step returns.
 
 Time is axis 0 and rows read as in `rookery.types.Rollout`: row t saw x[t], was given reward[t] and discount[t], then
 saw x[t + 1]. `value[t]` is V(x[t]) and `value_next[t]` is V(x[t + 1]); `discount` contains gamma and is 0 where the
@@ -29,17 +29,6 @@ def gae(
     check_aligned(value=value, value_next=value_next, reward=reward, discount=discount, valid=valid)
     delta = reward + discount * value_next - value
     return jax.lax.stop_gradient(backward_sum(valid * delta, valid * discount * lam))
-
-
-def lambda_return(
-    *, value: Array, value_next: Array, reward: Array, discount: Array, valid: Array, lam: float | Array
-) -> Array:
-    """λ-return, the value target that belongs to `gae`: advantage + value.
-
-    All arrays [T, B] -> target [T, B], equal to `value` on rows that are no transition. No gradient flows through it.
-    """
-    advantage = gae(value=value, value_next=value_next, reward=reward, discount=discount, valid=valid, lam=lam)
-    return jax.lax.stop_gradient(advantage + value)
 
 
 def n_step_return(*, value_next: Array, reward: Array, discount: Array, valid: Array, n: int) -> Array:

@@ -225,7 +225,7 @@ def draw(header: Header, row: Row, history: Sequence[float], console: Console) -
         *_wrap(_return_cells(row, history, ascii_only), "return", inner),
         *_wrap(_speed_cells(row), "speed", inner),
         *_stall_lines(row, inner),
-        *_time_lines(row, inner, letters=letters, ascii_only=ascii_only),
+        *_time_lines(row, inner, letters=letters),
         *_report_lines(row, inner),
     ]
     if len(path) > inner - 2:  # the end of a path tells more than its beginning
@@ -289,7 +289,7 @@ def _stall_lines(row: Row, width: int) -> list[Text]:
     return [Text.assemble((f"{'' if i else 'waiting':8}", "dim"), (line, "yellow")) for i, line in enumerate(folded)]
 
 
-def _time_lines(row: Row, width: int, *, letters: bool, ascii_only: bool) -> list[Text]:
+def _time_lines(row: Row, width: int, *, letters: bool) -> list[Text]:
     """A stacked bar of where the time goes, and its legend. Letters where there are no colours."""
     shares = {name: row.phases[name] for name in PHASES if row.phases.get(name, 0) > 0}
     if not shares:

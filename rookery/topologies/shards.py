@@ -266,10 +266,6 @@ class Shards:
     def num_full(self) -> int:
         return 0  # nothing has to be learned from before a snapshot
 
-    @property
-    def num_claimed(self) -> int:
-        return len(self._claimed)
-
     def waiting(self) -> str | None:
         """Why the learner waits, or the collectors; None where both may go on."""
         return self.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)

@@ -35,7 +35,7 @@ class ParameterShard:
     def __init__(self, agent: Agent, *, seed: int, index: int = 0, num_shards: int = 1, snapshot: PyTree | None = None) -> None:
         """snapshot: of the whole state, as a Learner's is."""
         whole, self.version = state_of(agent, seed, snapshot), int(snapshot["version"]) if snapshot else 0
-        self._agent, self._index, self._num_shards = agent, index, num_shards
+        self._agent, self._index = agent, index
         self._state: TrainState = owned(whole, trained(whole.params), index, num_shards)
         self._apply = jax.jit(self._guarded, donate_argnums=(2,))
         self._ended = time.perf_counter()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rookery.data import columns
 from rookery.data.config import TableSpec
 from rookery.types import Array, Batch, PyTree, Rollout
 
@@ -65,20 +66,13 @@ def sample(ring: Ring, written: Array, key: Array, *, table: TableSpec, gamma: f
     shape = (table.batch_size,)
     start = (written - kept + jax.random.randint(keys["row"], shape, 0, kept - table.n_step)) % rows
     env = jax.random.randint(keys["env"], shape, 0, B)
-    total, product, span = jnp.zeros(shape), jnp.ones(shape), jnp.zeros(shape, jnp.int32)
-    going = jnp.ones(shape, bool)
-    for k in range(table.n_step):
-        at = (start + k) % rows
-        going &= ring.valid[at, env] > 0
-        reward = ring.reward[at, env]
-        reward = reward if table.reward_clip is None else jnp.clip(reward, -table.reward_clip, table.reward_clip)
-        total += jnp.where(going, product * reward, 0.0)
-        product = jnp.where(going, product * (gamma * ring.discount[at, env]), product)
-        span += going
-    ends = jnp.stack([start, (start + span) % rows])  # [2, B]
+    window = (start + jnp.arange(table.n_step)[:, None]) % rows, env  # [n, B]
+    reward, discount, valid = (x[window] for x in (ring.reward, ring.discount, ring.valid))
+    reward = reward if table.reward_clip is None else jnp.clip(reward, -table.reward_clip, table.reward_clip)
+    total, product, span = columns.n_step(reward=reward, discount=discount, valid=valid, gamma=gamma, n=table.n_step)  # [1, B]
+    ends = jnp.concatenate([start[None], (start + span) % rows])  # [2, B]
     observation = jax.tree.map(lambda x: x[ends, env[None]], ring.observation)
     action = jax.tree.map(lambda x: x[start, env][None], ring.action)
-    valid = (span > 0).astype(jnp.float32)[None]
     version = ring.version[start][None]
-    rollout = Rollout(observation, action, total[None], product[None], valid, {}, (), version, (), ())
+    rollout = Rollout(observation, action, total, product, (span > 0).astype(jnp.float32), {}, (), version, (), ())
     return Batch(rollout, jnp.ones(shape), ())

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rookery.bench.audit import Audited, Ledger
 from rookery.data.chunks import INCARNATIONS
 from rookery.runtime.interface import WorkerLost
 from rookery.types import Rollout
+from rookery_bench.audit import Audited, Ledger
 
 T = 4
 

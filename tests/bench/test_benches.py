@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import (
+from rookery_bench import (
     cartpole,
     central,
     learning,
@@ -310,7 +310,7 @@ def test_a_bench_that_is_ended_ends_what_it_started(tmp_path: Path):
 import subprocess
 import sys
 import time
-from rookery.bench import learning, main, process
+from rookery_bench import learning, main, process
 slow = [sys.executable, "-c", "import os, time; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
 process.rookery = lambda *_, **__: process.run(slow, timeout=60)
 main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--out", "None"])
@@ -328,7 +328,7 @@ main(["learning", "--task", "cartpole-ppo", "--seeds", "3", "--jobs", "2", "--ou
 
 
 def test_every_way_to_run_an_environment_is_measured_with_the_choice():
-    from rookery.bench import envs
+    from rookery_bench import envs
 
     words = ["Pendulum-v1", "--num-envs", "4", "--seconds", "0.05", "--processes", "1"]
     (found,) = envs.measure(envs.parse([*words, "--rounds", "2"]))
@@ -343,8 +343,8 @@ def test_every_way_to_run_an_environment_is_measured_with_the_choice():
 def test_kills_are_survived_and_what_is_torn_would_be_seen(monkeypatch):
     import numpy as np
 
-    from rookery.bench import torn
     from rookery.types import TimeStep
+    from rookery_bench import torn
 
     monkeypatch.setattr("rookery.envs.process_pool.BACK_OFF", (0.05, 0.05))  # these die young
     found = torn.play(torn.parse(["--steps", "20000", "--num-envs", "8", "--kill-seconds", "0.2"]))

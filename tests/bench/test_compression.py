@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rookery.bench import compression
+from rookery_bench import compression
 
 
 def test_longer_units_compress_better():

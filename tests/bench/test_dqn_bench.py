@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rookery import cli
-from rookery.bench import dqn, process, roofline
+from rookery_bench import dqn, process, roofline
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rookery.bench import evolution
+from rookery_bench import evolution
 
 
 def test_both_arms_play_every_member_and_whole_episodes() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import process
+from rookery_bench import process
 
 
 def python(code: str, *, timeout: float = 20.0, **how) -> process.Finished:

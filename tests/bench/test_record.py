@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import main, record, report
-from rookery.bench.record import Record, Verdict, cell
+from rookery_bench import main, record, report
+from rookery_bench.record import Record, Verdict, cell
 
 
 def make(bench: str = "pong", subject: str = "Pong", *, date: str = "2026-01-02", rate: float = 912.3, **more) -> Record:

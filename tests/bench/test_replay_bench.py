@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from rookery import bench
-from rookery.bench import replay, replay_ray
+import rookery_bench
+from rookery_bench import replay, replay_ray
 
 
 @pytest.mark.parametrize("selector", ["uniform", "prioritized"])
 def test_the_record_tells_inserts_and_samples_per_second(selector, capsys):
     words = ["replay", "--item-bytes", "24", "--selector", selector, "--capacity", "2000", "--seconds", "0.03", "--json"]
-    assert bench.main([*words, "--rounds", "1", "--batch-size", "32"]) == 0
+    assert rookery_bench.main([*words, "--rounds", "1", "--batch-size", "32"]) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
     assert row["inserts_per_s"] > 100 and row["samples_per_s"] > 100
     assert row["item_bytes"] == 24 and row["capacity"] == 2000 and row["selector"] == selector

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rookery.bench.reduction import Reducer
-from rookery.bench.scaling import Options, bytes_per_step, counts, summarise
+from rookery_bench.reduction import Reducer
+from rookery_bench.scaling import Options, bytes_per_step, counts, summarise
 
 
 def test_powers_of_two_up_to_the_most_and_the_most_itself() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from rookery.bench.statistics import bootstrap, iqm, median, ratio, slope, spread
+from rookery_bench.statistics import bootstrap, iqm, median, ratio, slope, spread
 
 
 def test_the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two():

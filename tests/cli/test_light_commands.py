@@ -23,7 +23,10 @@ except SystemExit as left:
 """
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list", "systems"], ["list", "envs"], ["list", "runs"], ["--version"]])
+LIGHT = [["--help"], ["list", "systems"], ["list", "envs"], ["list", "runs"], ["--version"], ["bench"]]
+
+
+@pytest.mark.parametrize("words", LIGHT)
 def test_help_and_lists_import_nothing_heavy_and_are_quick(words, tmp_path):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, cwd=tmp_path, env=_env())
@@ -50,6 +53,16 @@ def test_the_help_names_every_command(rookery):
     assert answer.status == 0
     for command in ("train", "resume", "eval", "show", "list", "bench"):
         assert f"rookery {command} " in answer.out
+
+
+def test_benches_that_are_not_installed_are_missed_in_one_sentence(monkeypatch, capsys):
+    from rookery import cli
+
+    monkeypatch.setitem(sys.modules, "rookery_bench", None)  # to import it now fails, as where it is missing
+    with pytest.raises(SystemExit) as left:
+        cli.command(["bench", "torn"])
+    said = capsys.readouterr().err
+    assert left.value.code == cli.BAD_CONFIG and "rookery_bench" in said and "pip install" in said and said.count("\n") == 1
 
 
 def test_systems_and_environments_are_listed(rookery):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from waiting import wait_for
 
-from rookery.bench import process
+from rookery_bench import process
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 

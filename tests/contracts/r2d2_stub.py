@@ -114,5 +114,5 @@ class R2D2:
             return Learned(apply(state, Gradients(tree, {})), {"loss": value}, priorities)
 
         length = self.burn_in + self.sequence_length
-        needs = Needs(length, self.gamma, replay=True, previous=True, sequence_period=self.sequence_length // 2)
+        needs = Needs(length, self.gamma, replay=True, previous=True)
         return Agent(init, start, act, explore, learn, needs, gradients, apply, process)

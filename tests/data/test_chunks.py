@@ -113,7 +113,7 @@ def test_memory_of_overlapping_sequences_is_bounded_and_zero_after_a_reset():
         ideal = 40 * (len(table) + 1)
         assert subject.used_chunks * 40 <= ideal + 3 * 40  # one of them is the open one
     assert len(table) == 100
-    table.reset()
+    table.evict(100)
     append(subject, [0], [0], 40)  # the chain is broken: nothing can start in the old one
     subject.sweep()
     assert subject.used_chunks <= 3

@@ -92,9 +92,12 @@ def test_what_would_block_for_ever_is_refused_when_it_is_built(values, words):
         Limiter(**good | values)
 
 
-def test_min_size_and_queue_are_the_named_forms():
+def test_min_size_is_a_named_form():
     assert limiter.min_size(7) == Limiter(samples_per_insert=1.0, min_size=7, min_diff=-math.inf, max_diff=math.inf)
-    queue = limiter.queue(3)
+
+
+def test_of_a_queue_each_item_is_sampled_once_and_no_more_wait_than_it_holds():
+    queue = Limiter(samples_per_insert=1.0, min_size=1, min_diff=0.0, max_diff=3.0)
     for _ in range(3):
         assert queue.can_insert() and not queue.can_insert(4)
         queue.inserted(1)

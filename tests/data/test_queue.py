@@ -127,7 +127,7 @@ class Machine:
             self.releases += 1
 
     def check(self) -> None:
-        assert self.queue.num_full == len(self.full) and self.queue.num_claimed == len(self.writing)
+        assert self.queue.num_full == len(self.full) and len(self.queue._claimed) == len(self.writing)
 
 
 @settings(deadline=None, max_examples=60)

@@ -215,7 +215,7 @@ def test_a_claim_counts_what_other_collectors_are_about_to_bring():
     for _ in range(3):
         subject.insert(world.play(subject._parts[0]))  # 48 items: there is room for one rollout of 18, not for two
     first = subject.claim()
-    assert first is not None and subject.num_claimed == 1 and subject.claim() is None
+    assert first is not None and len(subject._claimed) == 1 and subject.claim() is None
     subject.abandon(first)
     assert subject.claim() is not None
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not nursery.supported(), reason="worker processe
 
 
 def costs(step, wake=100e-6):
-    return Measured(Probe(Counter.observation_space, Counter.action_space, 0.1, step, ()), wake)
+    return Measured(Probe(Counter.observation_space, Counter.action_space, step, ()), wake)
 
 
 @pytest.mark.parametrize(

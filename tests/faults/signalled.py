@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rookery.bench import process
+from rookery_bench import process
 
 SECONDS = 20.0  # that a signal may take
 HERE = Path(__file__).parent

@@ -21,7 +21,7 @@ from commands import SMALL, rookery, start
 from waiting import wait_for
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
-from rookery.bench import process
+from rookery_bench import process
 
 COUNT = int(os.environ.get("ROOKERY_FAULT_COUNT", "1"))
 ON_RAY = ("train", "impala", "--env", "CartPole-v1", "--runtime", "ray", "--groups", "1", *SMALL)

@@ -17,11 +17,9 @@ def tree(rng):
     return {"encoder": {"Dense_0": {"kernel": make(3, 4), "bias": make(4)}}, "head": [make(2), make(1, 5)]}
 
 
-def test_leaves_are_named_by_their_path_in_the_order_of_the_norms(tree):
-    assert ops.leaf_names(tree) == ("encoder/Dense_0/bias", "encoder/Dense_0/kernel", "head/0", "head/1")
+def test_a_leaf_that_is_not_finite_makes_the_norm_so(tree):
     tree["head"][0] = jnp.array([1.0, jnp.nan])
     _, norms = ops.clip_by_global_norm(tree, 1.0)
-    assert [name for name, norm in zip(ops.leaf_names(tree), norms.leaves) if not np.isfinite(norm)] == ["head/0"]
     assert not np.isfinite(norms.total)
 
 
@@ -31,7 +29,6 @@ def test_clipping_equals_that_of_optax(tree, max_norm):
     expected, _ = optax.clip_by_global_norm(max_norm).update(tree, optax.EmptyState())
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), clipped, expected)
     np.testing.assert_allclose(norms.total, optax.tree.norm(tree), rtol=1e-6)
-    np.testing.assert_allclose(norms.leaves, [np.linalg.norm(leaf) for leaf in jax.tree.leaves(tree)], rtol=1e-5)
 
 
 def test_zero_gradients_and_empty_trees_are_left_alone(tree):
@@ -39,7 +36,7 @@ def test_zero_gradients_and_empty_trees_are_left_alone(tree):
     clipped, norms = ops.clip_by_global_norm(zeros, 1.0)
     jax.tree.map(np.testing.assert_array_equal, clipped, zeros)
     assert norms.total == 0
-    assert ops.clip_by_global_norm({}, 1.0)[1].leaves.shape == (0,)
+    assert ops.clip_by_global_norm({}, 1.0)[1].total == 0
 
 
 def make_rollout(rng, T=5, B=12):

@@ -10,7 +10,7 @@ from windows import plain, random_window, without
 from rookery import ops
 
 LAM = 0.9
-gae, lambda_return = jax.jit(ops.gae), jax.jit(ops.lambda_return)
+gae = jax.jit(ops.gae)
 n_step_return = jax.jit(ops.n_step_return, static_argnames="n")
 
 
@@ -66,12 +66,6 @@ def test_gae_with_lambda_one_is_the_discounted_return_minus_the_value(rng):
     window = without(random_window(rng), "log_rho")
     expected = n_step_reference(**without(window, "value"), n=99) - window["valid"] * window["value"]
     np.testing.assert_allclose(gae(**window, lam=1.0), expected, atol=1e-5)
-
-
-def test_a_lambda_return_is_the_advantage_plus_the_value(rng):
-    window = without(random_window(rng), "log_rho")
-    expected = gae_reference(**window, lam=LAM) + window["value"]
-    np.testing.assert_allclose(lambda_return(**window, lam=LAM), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 19, 20, 50])
@@ -140,7 +134,7 @@ def test_no_gradient_flows_through_returns(rng):
     window = without(random_window(rng), "log_rho")
 
     def total(w):
-        return jnp.sum(gae(**w, lam=LAM) + lambda_return(**w, lam=LAM) + n_step_return(**without(w, "value"), n=3))
+        return jnp.sum(gae(**w, lam=LAM) + n_step_return(**without(w, "value"), n=3))
 
     gradient = jax.jit(jax.grad(total))({name: jnp.asarray(array) for name, array in window.items()})
     assert all(not leaf.any() for leaf in jax.tree.leaves(gradient))

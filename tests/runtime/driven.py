@@ -18,7 +18,6 @@ import engine_fakes
 import ray
 from engine_fakes import SPEC, ScriptedPool, counting_agent
 
-from rookery.bench.audit import Audited
 from rookery.run import startup
 from rookery.run.versions import fingerprint
 from rookery.runtime.interface import Resources
@@ -27,6 +26,7 @@ from rookery.runtime.roster import span
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job
 from rookery.types import Rollout
+from rookery_bench.audit import Audited
 
 
 def make_pool(num_envs: int, groups: int) -> ScriptedPool:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rookery.bench import process
+from rookery_bench import process
 
 HERE = Path(__file__).parent
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]

@@ -1,6 +1,6 @@
 """What is done to a run on Ray: processes killed and stopped, messages lost and doubled, the head killed, other configs.
 
-Judged by the ledger that stands before the learner (rookery/bench/audit.py).
+Judged by the ledger that stands before the learner (rookery_bench/audit.py).
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from actors import Deadlines
 from engine_fakes import SPEC, ScriptedPool, counting_agent
 from waiting import until, wait_for
 
-from rookery.bench import process
-from rookery.bench.audit import Audited
-from rookery.bench.kills import cart_pole, children, lives_of
 from rookery.run import config, startup
 from rookery.run.assemble import assemble, pool_factory
 from rookery.run.versions import fingerprint
@@ -37,6 +34,9 @@ from rookery.runtime.ray import RayHandle, RayRuntime
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import LIFE, Job, Progress
 from rookery.types import Rollout
+from rookery_bench import process
+from rookery_bench.audit import Audited
+from rookery_bench.kills import cart_pole, children, lives_of
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 HERE = Path(__file__).parent
@@ -197,7 +197,7 @@ LOSSY = json.dumps({
 PROGRAM = """
 import json, sys
 from rookery import cli
-from rookery.bench.audit import Audited
+from rookery_bench.audit import Audited
 from rookery.run import trainer
 from rookery.runtime import ray
 

@@ -10,8 +10,8 @@ import signal
 
 import pytest
 
-from rookery.bench import process
 from rookery.topologies.job import LIFE
+from rookery_bench import process
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 from machines import FAR, Machines, ip

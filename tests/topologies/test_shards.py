@@ -257,7 +257,7 @@ def test_rollouts_on_their_way_to_a_lost_shard_go_to_the_next() -> None:
     drive.insert(0)
     drive.serve()
     drive.insert(1)
-    assert drive.table.num_claimed == 3
+    assert len(drive.table._claimed) == 3
     lose(drive, 0)
     drive.serve()
     drive.runtime.held = False
@@ -265,7 +265,7 @@ def test_rollouts_on_their_way_to_a_lost_shard_go_to_the_next() -> None:
         if drive.table.settled:
             break
         drive.serve()
-    assert drive.table.num_claimed == 0
+    assert len(drive.table._claimed) == 0
     assert [stand.inserts for stand in drive.table._stands] == [2 * T * WIDTH, T * WIDTH] and drive.table.items_lost == 0
     assert drive.runtime.shards[-1].worker._replay.store.broken == 0, "in the order in which they were written"
 
@@ -312,7 +312,7 @@ def test_a_rollout_that_is_lost_on_the_way_is_counted_and_its_shard_stays() -> N
     drive.table.commit(part._replace(slot=0, rollout=ArgumentLost("its machine is gone")))
     drive.serve()
     drive.serve()
-    assert drive.table.rollouts_lost == 1 and drive.table.num_claimed == 0 and len(drive.runtime.shards) == 1
+    assert drive.table.rollouts_lost == 1 and len(drive.table._claimed) == 0 and len(drive.runtime.shards) == 1
 
 
 def test_samples_that_never_came_are_given_back() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rookery.bench.replay import Options, Subject
+from rookery_bench.replay import Options, Subject
 
 
 class Said(NamedTuple):

@@ -74,10 +74,15 @@ def run(
 
 def rookery(words: Sequence[str], *, runs: Path, timeout: float, cache: Path | None = None, **how: Any) -> Finished:
     """`rookery WORDS --runs RUNS` as a process of its own; `cache`: in place of the user's cache directory."""
-    here = str(Path(__file__).parents[2])  # a source tree that was not installed works too
-    env = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))}
-    env |= {MARK: how.pop("mark", "1")} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
+    env = environment(how.pop("mark", "1")) | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
     return run([sys.executable, "-m", "rookery.cli", *words, "--runs", str(runs)], timeout=timeout, env=env, **how)
+
+
+def environment(mark: str = "1") -> dict[str, str]:
+    """Gives a program our environment, its mark, and the source tree: one that was not installed works too."""
+    root = str(Path(__file__).parents[1])  # holds both packages
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return dict(os.environ) | {"PYTHONPATH": path, MARK: mark}
 
 
 def last_json(output: str) -> dict[str, Any] | None:

@@ -7,7 +7,6 @@ rookery bench runtimes --part rollouts     # 10 MB rollouts: bytes/s, beside bar
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import tempfile
@@ -17,11 +16,11 @@ from typing import Any, Literal
 
 import tyro
 
-from rookery.bench import process, returns
-from rookery.bench.metrics import read_metrics
-from rookery.bench.pong import steady
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio, spread
+from rookery_bench import process, returns
+from rookery_bench.metrics import read_metrics
+from rookery_bench.pong import steady
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import median, ratio, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 RUNTIMES = ("local", "ray")
@@ -98,10 +97,8 @@ def _speed(options: Options, now: dict[str, Any]) -> Record:
 
 def _rollouts(options: Options, now: dict[str, Any]) -> Record:
     words = ["--megabytes", f"{options.megabytes:g}", "--rounds", str(options.rounds)]
-    here = str(Path(__file__).parents[2])
-    env = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))}
-    command = ["-m", "rookery.bench.bare_ray", *words]
-    done = process.run([sys.executable, *command], timeout=600, env=env)
+    command = ["-m", "rookery_bench.bare_ray", *words]
+    done = process.run([sys.executable, *command], timeout=600, env=process.environment())
     rounds = done.answer.get("rounds", [])
     of = lambda name: [found[name] for found in rounds]
     rows = [

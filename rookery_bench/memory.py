@@ -16,10 +16,10 @@ from typing import Any
 
 import tyro
 
-from rookery.bench import process
-from rookery.bench.metrics import curve, read_metrics
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import slope
+from rookery_bench import process
+from rookery_bench.metrics import curve, read_metrics
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import slope
 
 SKIP = 0.25  # of the run, from its start: caches and queues fill
 WINDOWS = 12  # of the rest: what counts is the peak of each, because buffers come and go between them

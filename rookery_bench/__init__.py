@@ -54,10 +54,10 @@ def main(args: list[str]) -> int:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         print(f"rookery: there is no bench {args[0]!r}.{hint} `rookery bench --help` lists them.", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"rookery.bench.{args[0]}")
+    module = importlib.import_module(f"rookery_bench.{args[0]}")
     if args[0] == "report":
         return module.main(args[1:])
-    from rookery.bench import process, record
+    from rookery_bench import process, record
 
     options = module.parse(args[1:])
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what was started is ended

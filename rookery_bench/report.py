@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import tyro
 
-from rookery.bench import record
-from rookery.bench.record import Record
+from rookery_bench import record
+from rookery_bench.record import Record
 
 HEADS = {
     "cartpole": "CartPole", "pong": "Pong", "roofline": "Roofline", "envs": "Environments", "torn": "Killed workers",

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import tyro
 
-from rookery.bench.record import Record, conditions
+from rookery_bench.record import Record, conditions
 
 CHUNK = 64  # frames, as data/replay.py stores them
 

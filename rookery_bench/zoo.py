@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from rookery.bench import process
-from rookery.bench.peers import Peer, chosen, versions
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import bootstrap, iqm, spread
+from rookery_bench import process
+from rookery_bench.peers import Peer, chosen, versions
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import bootstrap, iqm, spread
 
 Run = dict[str, Any]
 

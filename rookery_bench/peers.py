@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.bench.process import MARK, Finished, run
+from rookery_bench.process import MARK, Finished, run
 
 
 @dataclass(frozen=True)

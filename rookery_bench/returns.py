@@ -15,9 +15,9 @@ from typing import Any
 
 import tyro
 
-from rookery.bench import process
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import interval, rotated, spread
+from rookery_bench import process
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import interval, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 KEPT = ("eval_return_mean", "return_mean", "env_steps", "updates", "env_steps_per_s", "policy_lag_mean")

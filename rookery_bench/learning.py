@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple
 
 import tyro
 
-from rookery.bench import process
-from rookery.bench.metrics import curve, read_metrics
-from rookery.bench.record import Record, Verdict, conditions
+from rookery_bench import process
+from rookery_bench.metrics import curve, read_metrics
+from rookery_bench.record import Record, Verdict, conditions
 
 Metric = Literal["return_mean", "eval_return_mean", "eval_return_best", "either"]
 

@@ -19,9 +19,9 @@ import gymnasium
 import numpy as np
 import tyro
 
-from rookery.bench.record import Record, Verdict, conditions
 from rookery.envs.pool import EnvironmentFailed
 from rookery.envs.process_pool import ProcessPool
+from rookery_bench.record import Record, Verdict, conditions
 
 LENGTH = 100  # of an episode
 BODY = 1024  # bytes

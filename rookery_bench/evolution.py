@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import median, ratio
 
 BATCH, ALONE = "one batch", "one episode at a time"
 NOTES = [

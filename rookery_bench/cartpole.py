@@ -15,9 +15,9 @@ from typing import Any
 
 import tyro
 
-from rookery.bench import peers, process
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio, rotated, spread
+from rookery_bench import peers, process
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import median, ratio, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 Runs = list[Run]

@@ -23,14 +23,14 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from rookery.bench.peers import chosen
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio
 from rookery.data import copies, limiter, memory
 from rookery.data.arrays import aligned_zeros
 from rookery.data.chunks import INCARNATIONS, Store
 from rookery.data.table import Table, importance_weights
 from rookery.trees import ArraySpec
+from rookery_bench.peers import chosen
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import median, ratio
 
 NOTES = [
     "Inserts: rollouts of T x B steps of random bytes into a full table (the oldest items go), from memory that was written "
@@ -98,7 +98,7 @@ def measure(options: Options) -> list[Record]:
     if options.gigabytes is not None:
         return [sustained(options, now)]
     if options.runtime == "ray":
-        from rookery.bench.replay_ray import measure_rates
+        from rookery_bench.replay_ray import measure_rates
 
         return [summarise_ray(options, now, measure_rates(options))]
     subject = Subject(options)

@@ -22,9 +22,9 @@ import gymnasium
 import numpy as np
 import tyro
 
-from rookery.bench.audit import Audited, Life
-from rookery.bench.record import Record, Verdict, conditions
 from rookery.types import Rollout
+from rookery_bench.audit import Audited, Life
+from rookery_bench.record import Record, Verdict, conditions
 
 SCORE = 475.0
 NAMES = ("collector-0", "collector-1")

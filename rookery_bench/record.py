@@ -97,7 +97,8 @@ def _commit() -> str | None:
     try:
         if not git("ls-files", "__init__.py"):
             return None  # some other tree that the package was installed into
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+        changed = git("status", "--porcelain", "--", ".", "../rookery_bench")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import tyro
 
-from rookery.bench import process
-from rookery.bench.metrics import Rows, read_metrics
-from rookery.bench.pong import steady
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import mean, median, ratio, rotated, spread
+from rookery_bench import process
+from rookery_bench.metrics import Rows, read_metrics
+from rookery_bench.pong import steady
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import mean, median, ratio, rotated, spread
 
 Run = dict[str, Any]
 PHASES = ("env", "inference", "transfer", "learn", "wait")

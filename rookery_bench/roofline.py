@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from rookery.bench.process import cpu_seconds
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median
+from rookery_bench.process import cpu_seconds
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import median
 
 PARTS = ("environment", "inference", "learner")
 SETTLE_SECONDS = 2.0  # of the whole system, before it is measured, in each round

@@ -25,12 +25,12 @@ import numpy as np
 import tyro
 
 from rookery import envs
-from rookery.bench.record import Record, Verdict, conditions
 from rookery.envs.atari import AtariOptions, AtariPool, is_atari
 from rookery.envs.cores import usable_cores
 from rookery.envs.one_by_one import Source, Where
 from rookery.envs.registry import find
 from rookery.types import EnvPool
+from rookery_bench.record import Record, Verdict, conditions
 
 NOTES = [
     "A step is one environment's; resets are steps too. Each way is kept and takes its turn in every round, so that a "

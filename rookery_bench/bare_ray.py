@@ -1,6 +1,6 @@
 """Large rollouts from actors to one process: bare Ray, and our runtime on the same Ray. A program of its own.
 
-    python -m rookery.bench.bare_ray --megabytes 10 --actors 2 --rounds 5
+    python -m rookery_bench.bare_ray --megabytes 10 --actors 2 --rounds 5
 
 Both sides have the same actors, two calls in flight each, and arrays of the same shapes that are written anew for every
 call. Bare Ray ends where its driver has read-only views; ours ends where the rollout lies in the slot of a batch.

@@ -6,19 +6,17 @@ rookery bench anakin --peers DIR --rejax-python PATH
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tyro
 
-from rookery.bench import peers, process
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio, rotated, spread
+from rookery_bench import peers, process
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import median, ratio, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 FEW, MANY, REJAX = "rookery, same settings", "rookery, many environments", "rejax"
@@ -88,10 +86,8 @@ def _ours(options: Options, arm: str, seed: int) -> Run:
     chosen = SAME | {"total_steps": options.total_steps} if arm == FEW else many(options)
     asked = {"total_steps": options.many_total_steps} | chosen | {"seed": seed}
     with tempfile.TemporaryDirectory() as place:
-        here = str(Path(__file__).parents[2])  # a source tree that was not installed works too
-        env = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))}
-        command = [sys.executable, "-m", "rookery.bench.anakin", json.dumps(asked | {"runs": place})]
-        done = process.run(command, timeout=options.timeout_seconds, env=env | {process.MARK: "1"})
+        command = [sys.executable, "-m", "rookery_bench.anakin", json.dumps(asked | {"runs": place})]
+        done = process.run(command, timeout=options.timeout_seconds, env=process.environment())
     return {"arm": arm, "seed": seed, "options": asked, "wall_seconds": round(done.seconds, 3)} | (
         {"failure": done.failure} if done.failure else done.answer
     )

@@ -21,10 +21,10 @@ from typing import Any, Literal
 
 import tyro
 
-from rookery.bench import peers, process
-from rookery.bench.cartpole import Run, Runs, our_run, peer_run, row_of, told
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import median, ratio, rotated, spread
+from rookery_bench import peers, process
+from rookery_bench.cartpole import Run, Runs, our_run, peer_run, row_of, told
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import median, ratio, rotated, spread
 
 OURS, PEER = "rookery", "stable-baselines3"
 SAME_RATIO = (

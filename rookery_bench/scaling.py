@@ -17,11 +17,11 @@ from typing import Any
 
 import tyro
 
-from rookery.bench import process, reduction
-from rookery.bench.metrics import read_metrics
-from rookery.bench.pong import steady
-from rookery.bench.record import Record, conditions
-from rookery.bench.statistics import ratio
+from rookery_bench import process, reduction
+from rookery_bench.metrics import read_metrics
+from rookery_bench.pong import steady
+from rookery_bench.record import Record, conditions
+from rookery_bench.statistics import ratio
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 NOTES = [

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from rookery.bench import peers, process
-from rookery.bench.metrics import Rows, read_metrics
-from rookery.bench.record import Record, Verdict, conditions
-from rookery.bench.statistics import mean, median, ratio, rotated, spread
+from rookery_bench import peers, process
+from rookery_bench.metrics import Rows, read_metrics
+from rookery_bench.record import Record, Verdict, conditions
+from rookery_bench.statistics import mean, median, ratio, rotated, spread
 
 Run = dict[str, Any]  # one measurement, as it is kept in the record
 Runs = list[Run]
