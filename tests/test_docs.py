@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.bench import record, report
+from rookery_bench import record, report
 from rookery.systems import SYSTEMS
 
 ROOT = Path(__file__).parents[1]
