@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery_bench import record, report
 from rookery.systems import SYSTEMS
+from rookery_bench import record, report
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
