@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, Generic
 
 import numpy as np
 
 from rookery.data.chunks import INCARNATIONS
-from rookery.runtime.interface import Handle, Runtime
+from rookery.runtime.interface import Handle, Out, P, R, Runtime, W, W_co
 from rookery.types import Rollout
 
 
@@ -106,7 +106,7 @@ class Audited:
         self.name, self.patience, self.stores = runtime.name, runtime.patience, runtime.stores
         self.lives: list[Life] = []
 
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle:
+    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle[W]:
         spawned = time.monotonic()
         handle = self.runtime.spawn(worker, *args, name=name, role=role, **kwargs)
         if role == "learner":
@@ -130,30 +130,31 @@ class Audited:
         self.runtime.close()
 
 
-class _Booked:
+class _Booked(Generic[W_co]):
     """The learner's handle: what it is to learn from is written down first."""
 
-    def __init__(self, handle: Handle, ledger: Ledger) -> None:
+    def __init__(self, handle: Handle[W_co], ledger: Ledger) -> None:
         self._handle, self._ledger = handle, ledger
         self.name, self.ready, self.fill, self.now, self.kill = handle.name, handle.ready, handle.fill, handle.now, handle.kill
         self.keep = handle.keep
 
-    def call(self, method: str, *args: Any) -> Future:
-        if method == "learn":
-            self._ledger.write(args[0].rollout)
-        return self._handle.call(method, *args)
+    def call(self, method: Callable[Concatenate[W_co, P], R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        if method.__name__ == "learn":  # whosever it is
+            batch: Any = [*args, *kwargs.values()][0]
+            self._ledger.write(batch.rollout)
+        return self._handle.call(method, *args, **kwargs)
 
 
-class _Timed:
+class _Timed(Generic[W_co]):
     """A collector's handle, with a note of when it answered first and when it was lost."""
 
-    def __init__(self, handle: Handle, life: Life) -> None:
+    def __init__(self, handle: Handle[W_co], life: Life) -> None:
         self._handle, self._life = handle, life
         self.name, self.ready, self.call, self.now, self.kill = handle.name, handle.ready, handle.call, handle.now, handle.kill
         self.keep = handle.keep
         handle.ready.add_done_callback(lambda future: self._note("made", future))
 
-    def fill(self, method: str, out: Any) -> Future:
+    def fill(self, method: Callable[[W_co, Out], R], out: Out) -> Future[R]:
         future = self._handle.fill(method, out)
         future.add_done_callback(lambda future: self._note("answered", future))
         return future

@@ -12,6 +12,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ import tyro
 from rookery.data import arrays
 from rookery.run import startup
 from rookery.run.versions import fingerprint
-from rookery.runtime.interface import Resources
+from rookery.runtime.interface import Handle, Resources
 from rookery.runtime.ray import RayRuntime
 from rookery.trees import ArraySpec
 from rookery.types import Rollout
@@ -94,14 +95,14 @@ def bare_rate(actors: list[Any], seconds: float) -> float:
     return found
 
 
-def our_rate(runtime: RayRuntime, handles: list[Any], slots: list[Rollout], seconds: float) -> float:
+def our_rate(runtime: RayRuntime, handles: list[Handle[Writer]], slots: list[Rollout], seconds: float) -> float:
     """Rollouts per second that are written into slots of this process."""
     free = deque(slots)
-    calls: dict[Any, tuple[Any, Rollout]] = {}
+    calls: dict[Future[Collected], tuple[Handle[Writer], Rollout]] = {}
 
-    def ask(handle: Any) -> None:
+    def ask(handle: Handle[Writer]) -> None:
         slot = free.popleft()
-        calls[handle.fill("collect", slot)] = (handle, slot)
+        calls[handle.fill(Writer.collect, slot)] = (handle, slot)
 
     for handle in handles:
         for _ in range(IN_FLIGHT):

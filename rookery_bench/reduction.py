@@ -23,7 +23,12 @@ class Reducer:
         from rookery.workers.ranks import Rank
 
         self._rank = Rank()
-        self.address, self.join = self._rank.address, self._rank.join
+
+    def address(self) -> str:
+        return self._rank.address()
+
+    def join(self, address: str, number: int, count: int, devices: tuple[int, ...] | None) -> None:
+        self._rank.join(address, number, count, devices)
 
     def reduce(self, devices: int, megabytes: float, leaves: int, repeats: int) -> dict[str, float]:
         """Median milliseconds of one vector, and of a tree of so many leaves of the same size in all."""
@@ -70,10 +75,10 @@ def reduction(
     runtime = LocalRuntime(apart={"reducer": processes}, prepare=startup.prepare)
     try:
         handles = [runtime.spawn(Reducer, name=f"reducer-{i}", role="reducer") for i in range(processes)]
-        address = handles[0].call("address").result()
-        for joined in [handle.call("join", address, i, processes, None) for i, handle in enumerate(handles)]:
+        address = handles[0].call(Reducer.address).result()
+        for joined in [handle.call(Reducer.join, address, i, processes, None) for i, handle in enumerate(handles)]:
             joined.result()
-        calls = [handle.call("reduce", devices, megabytes, leaves, repeats) for handle in handles]
+        calls = [handle.call(Reducer.reduce, devices, megabytes, leaves, repeats) for handle in handles]
         return calls[0].result()
     finally:
         with suppress(KeyError):

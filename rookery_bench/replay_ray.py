@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rookery.runtime.interface import Handle, Resources
 from rookery_bench.replay import Options, Subject
 
 
@@ -69,7 +70,6 @@ def measure_rates(options: Options) -> dict[str, list[float]]:
     """Rates of every round; the table is full before the first."""
     from rookery.run import startup
     from rookery.run.versions import fingerprint
-    from rookery.runtime.interface import Resources
     from rookery.runtime.ray import RayRuntime
 
     roles = {"collector": Resources(), "shard": Resources()}
@@ -81,7 +81,7 @@ def measure_rates(options: Options) -> dict[str, list[float]]:
         writer = runtime.spawn(
             Writer, (options.rollout_length, options.num_envs, options.item_bytes), name="writer", role="collector"
         )
-        for filled in [shard.call("fill") for shard in shards]:
+        for filled in [shard.call(Host.fill) for shard in shards]:
             filled.result(600)
         loop = _Loop(options, shards, writer)
         share = options.seconds / options.rounds
@@ -97,7 +97,7 @@ def measure_rates(options: Options) -> dict[str, list[float]]:
 class _Loop:
     """Keeps `in_flight` calls under way for each actor, and counts what comes back."""
 
-    def __init__(self, options: Options, shards: list[Any], writer: Any) -> None:
+    def __init__(self, options: Options, shards: Sequence[Handle[Host]], writer: Handle[Writer]) -> None:
         self._options, self._shards, self._writer = options, shards, writer
         self._updates: dict[int, Any] = {}
         self._next = 0
@@ -120,7 +120,7 @@ class _Loop:
                 calls.append(begin())
         return items / (time.perf_counter() - start)
 
-    def _turn(self) -> tuple[int, Any]:
+    def _turn(self) -> tuple[int, Handle[Host]]:
         self._next = (self._next + 1) % len(self._shards)
         return self._next, self._shards[self._next]
 
@@ -139,9 +139,9 @@ class _Loop:
             if said.exception() is not None:
                 copy(said)
             else:
-                shard.call("insert_rollout", said.result().rollout).add_done_callback(copy)
+                shard.call(Host.insert_rollout, said.result().rollout).add_done_callback(copy)
 
-        self._writer.fill("collect", None).add_done_callback(pass_on)
+        self._writer.fill(Writer.collect, None).add_done_callback(pass_on)
         return stored, int
 
     def _sample(self) -> tuple[Future, Callable[[Any], int]]:
@@ -157,10 +157,10 @@ class _Loop:
             return len(items)
 
         priorities = None if keys is None else np.resize(self._priorities, len(keys))
-        return shard.call("draw", keys, priorities), came
+        return shard.call(Host.draw, keys, priorities), came
 
     def _write(self) -> tuple[Future, Callable[[Any], int]]:
-        return self._writer.fill("collect", None), lambda said: said.items
+        return self._writer.fill(Writer.collect, None), lambda said: said.items
 
     def _same(self) -> tuple[Future, Callable[[Any], int]]:
-        return self._turn()[1].call("same"), lambda answer: len(answer[0])
+        return self._turn()[1].call(Host.same), lambda answer: len(answer[0])

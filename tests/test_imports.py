@@ -41,6 +41,7 @@ JAX = {"jax", "jaxlib", "flax", "optax", "chex", "rlax", "distrax", "mctx", "orb
 PICKLES = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
 STARTS_PROCESSES = {"envs", "runtime"}  # may pickle for a child they start themselves; never on the way from a checkpoint
 VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "misc", "legacy"}
+CALLS = {"call", "fill", "keep", "now"} | {"ask", "tell", "tell_one", "publish", "gather", "fetch"}  # of a Handle, of a Fleet
 WALL_CLOCK = {f"rookery.run.{name}" for name in ("directory", "records", "logging", "display", "tensorboard")}
 
 
@@ -222,9 +223,22 @@ def wall_clock(module: Module, package: Package) -> Iterator[str]:
                     yield f"{module.name}:{node.lineno}: from time import {alias.name}"
 
 
+def calls_by_name(module: Module, package: Package) -> Iterator[str]:
+    """A worker's method is passed itself (`Learner.learn`), where mypy checks it; as a string nobody would."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in CALLS:
+            continue
+        first = [*node.args[:3], *(keyword.value for keyword in node.keywords if keyword.arg == "method")]  # life, tag, method
+        if any(isinstance(arg, ast.Attribute) and ast.unparse(arg.value).split(".")[-1][:1].isupper() for arg in first):
+            continue  # what else is a string is an argument, or a tag
+        for arg in first:
+            if isinstance(arg, ast.Constant) and isinstance(arg.value, str):
+                yield f"{module.name}:{node.lineno}: .{node.func.attr}() with {arg.value!r}; pass the method itself"
+
+
 RULES = [
     wrong_direction, bench_outside_its_command, jax_where_none_may_be, ray_outside_its_file, code_from_checkpoints, vague_name,
-    wall_clock,
+    wall_clock, calls_by_name,
 ]  # fmt: skip
 PACKAGE = read_packages()
 PARTS = sorted({module.part for module in PACKAGE.values()})
@@ -275,12 +289,16 @@ BAD = {
     "time.time": ("rookery.workers.learner", "import time\ntime.time()", wall_clock),
     "from time": ("rookery.workers.learner", "from time import time", wall_clock),
     "datetime": ("rookery.topologies.sync", "datetime.datetime.now()", wall_clock),
+    "a call by name": ("rookery.topologies.sync", "crew.learner.call('learn', batch)", calls_by_name),
+    "a lane by name": ("rookery.topologies.job", "collector.now(method='publish')", calls_by_name),
+    "a fleet by name": ("rookery.topologies.gossip", "self.fleet.keep(who, place, 'step', *message)", calls_by_name),
 }
 GOOD = {
     "rookery": "def __getattr__(name):\n    from rookery.run import trainer",
     "rookery.ops.vtrace": "import jax",
     "rookery.workers.collector": "import time\ntime.monotonic()",
     "rookery.runtime.local": "",
+    "rookery.topologies.gossip": "fleet.keep(who, 'tag', Peer.step, x)\nshard.call(shards.Shard.sealed, 'name')",
     "rookery.runtime.ray": "import ray",
     "rookery.run.directory": "import time\ntime.time()",
     "rookery.envs.child": "import cloudpickle",

@@ -140,9 +140,9 @@ class Child:
     def __getattr__(self, method: str) -> Callable[..., Any]:
         return functools.partial(self._ask, method)
 
-    def _ask(self, method: str, *args: Any) -> Any:
+    def _ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         try:
-            self._mail.send((method, args))
+            self._mail.send((method, args, kwargs))
             answer = self._mail.receive()
         except (EOFError, OSError) as error:
             raise WorkerLost(f"{self._name} is gone: {self._how()}") from error
@@ -166,7 +166,7 @@ class Child:
     def close(self) -> None:
         """Lets the worker close, and ends the process either way."""
         with contextlib.suppress(EOFError, OSError):
-            self._mail.send(("close", ()))
+            self._mail.send(("close", (), {}))
             self._mail.connection.poll(CLOSE_SECONDS)
         self._process.kill()
         self._process.wait()
@@ -188,7 +188,7 @@ def main(fd: int, into: int, out: int) -> None:
     mail, worker = Mail(fd, out=out, into=into), None
     while True:
         try:
-            method, args = mail.receive()
+            method, args, kwargs = mail.receive()
         except EOFError:
             return
         except Exception as error:  # what was sent cannot be unpacked here
@@ -200,11 +200,11 @@ def main(fd: int, into: int, out: int) -> None:
                 prepare()
                 worker, answer = kind(*its_args, **its_kwargs), None
             else:
-                answer = getattr(worker, method)(*args)
+                answer = getattr(worker, method)(*args, **kwargs)
         except BaseException as error:
             answer = carried(error)
         mail.send(answer)
-        del args, answer  # views of the mapping
+        del args, kwargs, answer  # views of the mapping
         if method == "close":
             return
 

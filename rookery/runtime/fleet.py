@@ -11,9 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, Generic, NamedTuple
 
-from rookery.runtime.interface import ArgumentLost, Handle, Runtime, WorkerLost
+from rookery.runtime.interface import ArgumentLost, Handle, Out, P, R, Runtime, W, WorkerLost
 from rookery.runtime.roster import Life, Roster, Start
 
 ROOM_SECONDS = 2.0  # between looks at what the cluster has
@@ -25,21 +25,21 @@ class Answer(NamedTuple):
     result: Any  # None: the worker is gone, and the call was not done
 
 
-class Fleet:
+class Fleet(Generic[W]):
     def __init__(
         self,
         runtime: Runtime,
         role: str,
         roster: Roster,
-        start: Callable[[Life], Handle],
-        greet: Callable[[Handle], None] = lambda handle: None,
+        start: Callable[[Life], Handle[W]],
+        greet: Callable[[Handle[W]], None] = lambda handle: None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """start: spawns the worker of a life; greet: tells a worker that is made what it must know before its first call."""
         self.runtime, self.role, self.roster = runtime, role, roster
         self._start, self._greet, self._clock = start, greet, clock
-        self._handles: dict[Life, Handle] = {}
+        self._handles: dict[Life, Handle[W]] = {}
         self._starting: dict[Future, Life] = {}
         self._calls: dict[Future, tuple[Life, Any]] = {}
         self._dropped: list[Any] = []  # tags of calls whose worker is gone, not told yet
@@ -65,29 +65,36 @@ class Fleet:
         """The first of these places whose worker may be asked."""
         return self.roster.next(places)
 
-    def ask(self, life: Life, method: str, out: Any, tag: Any) -> None:
-        """Lets a worker write into `out`; its answer comes out of `take` with `tag`."""
+    def ask(self, life: Life, tag: Any, method: Callable[[W, Out], Any], out: Out) -> None:
+        """Ask a worker to write a rollout into `out`; `take` returns the answer with `tag`."""
         self.roster.asked(life, self._clock())
         self._calls[self._handles[life].fill(method, out)] = (life, tag)
 
-    def call(self, life: Life, method: str, *args: Any, tag: Any) -> None:
-        """Any other call; its answer comes out of `take` with `tag`: an ArgumentLost where what it was to be given is gone."""
+    def call(self, life: Life, tag: Any, method: Callable[Concatenate[W, P], Any], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call a worker; `take` returns the answer with `tag`: an ArgumentLost where an argument by reference is gone."""
         self.roster.asked(life, self._clock())
-        self._calls[self._handles[life].call(method, *args)] = (life, tag)
+        self._calls[self._handles[life].call(method, *args, **kwargs)] = (life, tag)
 
-    def keep(self, life: Life, method: str, *args: Any, tag: Any) -> None:
-        """A call that answers a pair; of the second part only a reference comes out of `take`, for calls of other workers."""
+    def keep(
+        self, life: Life, tag: Any, method: Callable[Concatenate[W, P], tuple[Any, Any]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Call a method that answers a pair; `take` returns its second part as a reference, for calls of other workers."""
         self.roster.asked(life, self._clock())
-        self._calls[self._handles[life].keep(method, *args)] = (life, tag)
+        self._calls[self._handles[life].keep(method, *args, **kwargs)] = (life, tag)
 
-    def tell(self, method: str, *args: Any, only: Life | None = None) -> int:
-        """Calls every worker (or one), those being made too, between what it was asked before and will be after this.
+    def tell(self, method: Callable[Concatenate[W, P], Any], *args: P.args, **kwargs: P.kwargs) -> int:
+        """Broadcast to all workers, starting ones included; ordered with their other calls; fire and forget.
 
-        -> how many. Nobody waits for an answer: a worker that is gone, or cannot go on, shows in its next."""
-        told = [handle for life, handle in self._handles.items() if only in (None, life)]
-        for handle in told:
-            handle.call(method, *args)
-        return len(told)
+        -> how many. A worker that is gone, or that raised, shows in its next answer."""
+        for handle in self._handles.values():
+            handle.call(method, *args, **kwargs)
+        return len(self._handles)
+
+    def tell_one(self, life: Life, method: Callable[Concatenate[W, P], Any], *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Send to one worker what `tell` broadcasts. False: it is gone."""
+        if (handle := self._handles.get(life)) is not None:
+            handle.call(method, *args, **kwargs)
+        return handle is not None
 
     def waiting(self) -> list[Future]:
         """What to wait for: calls, and workers that are being made."""
@@ -121,29 +128,30 @@ class Fleet:
         dropped, self._dropped = self._dropped, []
         return [*answers, *(Answer(tag, None) for tag in dropped)]
 
-    def publish(self, method: str, *args: Any) -> int:
-        """Tells every worker that is made, beside its calls and before the next. -> how many were told."""
+    def publish(self, method: Callable[Concatenate[W, P], Any], *args: P.args, **kwargs: P.kwargs) -> int:
+        """Broadcast to all workers that are made, on the lane beside their calls and before the next. -> how many."""
         made = [handle for life, handle in self._handles.items() if handle.ready not in self._starting]
         for handle in made:
-            handle.now(method, *args)
+            handle.now(method, *args, **kwargs)
         return len(made)
 
-    def gather(self, method: str) -> list[Any]:
-        """Calls every worker and waits: an answer for each place, None where nobody is, or was lost meanwhile."""
+    def gather(self, method: Callable[[W], R]) -> list[R | None]:
+        """Call all workers and wait: an answer for each place, None where nobody is, or was lost meanwhile."""
         assert not self.busy, "calls are in flight"
-        answers: list[Any] = [None] * self.roster.terms.most
+        answers: list[R | None] = [None] * self.roster.terms.most
         made = {life: handle for life, handle in self._handles.items() if handle.ready not in self._starting}
         futures = {life: handle.call(method) for life, handle in made.items()}
         for life, future in futures.items():
-            answers[life.place] = self._await(life, method, future)
+            answers[life.place] = self._await(life, method.__name__, future)
         return answers
 
-    def fetch(self, life: Life, method: str, *args: Any) -> Any:
-        """Calls one worker and waits: its answer, or None where it is gone."""
-        handle = self._handles.get(life)
-        return None if handle is None else self._await(life, method, handle.call(method, *args))
+    def fetch(self, life: Life, method: Callable[Concatenate[W, P], R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call one worker and wait: its answer, or None where it is gone."""
+        if (handle := self._handles.get(life)) is None:
+            return None
+        return self._await(life, method.__name__, handle.call(method, *args, **kwargs))
 
-    def _await(self, life: Life, method: str, future: Future) -> Any:
+    def _await(self, life: Life, method: str, future: Future[R]) -> R | None:
         answer, limit = None, self.roster.terms.call_deadline
         try:
             if not future.done() and limit is not None and not self.runtime.wait([future], limit)[0]:

@@ -1,4 +1,4 @@
-"""A pool whose environments live in a fleet of hosts: workers with `reset(seed)`, `step(group, action)` and `rebuild`.
+"""A pool whose environments live in a fleet of hosts.
 
     HostedPool ──actions of a group──▶ host 0: groups 0, 1
       ◀──what it answered──            host 1: groups 2, 3 ...
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, Protocol
 
 from rookery.envs.budget import GOOD_STEPS
 from rookery.envs.pool import EnvironmentFailed, derive_seed, env_ids, join, split
 from rookery.runtime.fleet import Fleet
-from rookery.runtime.interface import Handle, Runtime, WorkerLost
+from rookery.runtime.interface import Handle, P, Runtime, WorkerLost
 from rookery.runtime.roster import Life, Roster, Terms
 from rookery.trees import tree_map
 from rookery.types import Episode, PyTree, Spec, TimeStep
@@ -33,10 +33,19 @@ class HostsLost(RuntimeError):
     exit_code = 7
 
 
+class EnvironmentHost(Protocol):
+    """Step environments elsewhere: an EnvHost (workers/host.py), which the runtime may not import."""
+
+    def reset(self, seed: int) -> TimeStep: ...
+    def step(self, group: int, action: PyTree) -> Any: ...  # a host.Stepped
+    def rebuild(self, env_id: int, group: int) -> Any: ...  # a host.Stepped
+
+
 class HostedPool:
     def __init__(
-        self, runtime: Runtime, start: Callable[[Life], Handle], spec: Spec, *, hosts: int, envs_per_host: int, groups: int
-    ) -> None:
+        self, runtime: Runtime, start: Callable[[Life], Handle[EnvironmentHost]], spec: Spec, *, hosts: int,
+        envs_per_host: int, groups: int,
+    ) -> None:  # fmt: skip
         """start: spawns the host of a life; groups: of each host."""
         self.spec, self.num_envs, self.groups = spec, hosts * envs_per_host, split(hosts * envs_per_host, hosts * groups)
         self._runtime, self._envs, self._per_host = runtime, envs_per_host, groups
@@ -68,7 +77,7 @@ class HostedPool:
         if group in self._fresh:  # the action is for an environment that is no more
             self._answers[group] = self._fresh.pop(group)
         elif self._states[host] == "here":
-            self._call(host, group, "step", group % self._per_host, action)
+            self._call(host, group, EnvironmentHost.step, group % self._per_host, action)
         elif self._states[host] == "gone":
             self._answers[group] = self._loss(host)
 
@@ -97,7 +106,7 @@ class HostedPool:
         """A fresh environment in that slot; if its host is gone, the next life of the host with all its environments."""
         host, local = divmod(env_id, self._envs)
         if self._states[host] == "here":
-            self._call(host, self._raised, "rebuild", local, self._raised % self._per_host)
+            self._call(host, self._raised, EnvironmentHost.rebuild, local, self._raised % self._per_host)
         elif self._states[host] == "gone":
             self._states[host] = "new"
             self._incarnation[host] += 1
@@ -126,11 +135,13 @@ class HostedPool:
 
     # ---------------------------------------------------------------------------------------------------- hosts
 
-    def _call(self, host: int, group: int, method: str, *args: Any) -> None:
+    def _call(
+        self, host: int, group: int, method: Callable[Concatenate[EnvironmentHost, P], Any], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         if (life := self._fleet.next_of([host])) is None:  # it was lost while nothing was asked of it
             self._lose(host, None)
         else:
-            self._fleet.call(life, method, *args, tag=(host, group))
+            self._fleet.call(life, (host, group), method, *args, **kwargs)
 
     def _serve(self, seconds: float) -> None:
         """Fills places, resets new hosts, and takes in what has come within that time."""
@@ -140,7 +151,7 @@ class HostedPool:
                 if state == "new" and (life := self._fleet.next_of([host])) is not None:
                     self._states[host] = "resetting"
                     seed = derive_seed(self._seed, host, self._incarnation[host])
-                    self._fleet.call(life, "reset", seed, tag=(host, None))
+                    self._fleet.call(life, (host, None), EnvironmentHost.reset, seed)
             ready, _ = self._runtime.wait(self._fleet.waiting(), self._fleet.within(seconds))
             for (host, group), answer in self._fleet.take(ready):
                 if answer is None:

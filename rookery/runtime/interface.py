@@ -1,8 +1,11 @@
 """What a runtime is to a topology: it spawns workers, calls them, and says when one is gone.
 
-A worker is a plain class. Its calls run one after the other and answer with a Future; `now` is a lane beside them, for
-methods that only swap a reference (`publish`). What a worker raises comes out of its Future as it was raised; a worker
-that is gone (killed, its machine lost, cut off) answers with `WorkerLost`, and nothing else does.
+A worker is a plain class, and a call names the method itself: `learner.call(Learner.learn, batch)`. What runs is the method
+of that name of the worker that lives there, so a subclass, or whoever else has the same face, answers with its own.
+
+A worker's calls run one after the other and answer with a Future; `now` is a lane beside them, for methods that only swap a
+reference (`publish`). What a worker raises comes out of its Future as it was raised; a worker that is gone (killed, its
+machine lost, cut off) answers with `WorkerLost`, and nothing else does.
 """
 
 from __future__ import annotations
@@ -10,9 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from rookery.ranges import NotNegative
+
+W = TypeVar("W")  # the worker
+W_co = TypeVar("W_co", covariant=True)  # a handle of a subclass is one of the class, too
+P = ParamSpec("P")
+R = TypeVar("R")
+Out = TypeVar("Out")
 
 
 class WorkerLost(RuntimeError):
@@ -43,16 +52,20 @@ class Resources:
     """Environment variables handed on to it, by name."""
 
 
-class Handle(Protocol):
+class Handle(Protocol, Generic[W_co]):
     name: str
     ready: Future  # done when the worker is made; its exception, where it cannot be
 
-    def call(self, method: str, *args: Any) -> Future: ...  # in the order of the calls
-    def fill(self, method: str, out: Any) -> Future: ...  # the worker's `method(out)`: writes a rollout into `out`
+    def call(self, method: Callable[Concatenate[W_co, P], R], *args: P.args, **kwargs: P.kwargs) -> Future[R]: ...
+    #   in the order of the calls
+    def fill(self, method: Callable[[W_co, Out], R], out: Out) -> Future[R]: ...
+    #   the worker's `method(out)`: writes a rollout into `out`
     #   out is None: the rollout stays where it was made; the answer's is a reference that a call of another worker can take
-    def keep(self, method: str, *args: Any) -> Future: ...
+    def keep(
+        self, method: Callable[Concatenate[W_co, P], tuple[R, Any]], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[tuple[R, Any]]: ...
     #   a call that answers a pair; its second part stays where it was made and comes as a reference, for calls of others
-    def now(self, method: str, *args: Any) -> None: ...
+    def now(self, method: Callable[Concatenate[W_co, P], Any], *args: P.args, **kwargs: P.kwargs) -> None: ...
     #   beside the calls, at once; the newest wins. A rollout that is asked for after it begins after it: that bounds the lag
     def kill(self) -> None: ...  # gives the worker up; after this nothing is written into any `out`
 
@@ -62,7 +75,7 @@ class Runtime(Protocol):
     stores: bool  # may a rollout stay where it was made (`fill` into a rookery.data.queue.Stored)?
     patience: float | None  # seconds for a call, after which a worker is given up; None: where it cannot be ended
 
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle: ...
+    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle[W]: ...
     def put(self, value: Any) -> Any: ...  # something that many workers will be given
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]: ...
     def apart(self, role: str) -> bool: ...  # do workers of this role live in processes of their own?

@@ -15,14 +15,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_futures
-from typing import Any
+from typing import Any, Concatenate, Generic
 
 from rookery.runtime.child import Child
+from rookery.runtime.interface import Out, P, R, W, W_co
 
 _STOP = object()
 
 
-class Handle:
+class Handle(Generic[W_co]):
     """A worker that was spawned. `call` queues a method and returns a Future; `now` runs one at once."""
 
     def __init__(self, name: str, make: Callable[[], Any], kill: Callable[[], None] = lambda: None) -> None:
@@ -34,22 +35,24 @@ class Handle:
         self._thread = threading.Thread(target=self._run, args=(make,), name=name, daemon=True)
         self._thread.start()
 
-    def call(self, method: str, *args: Any) -> Future:
+    def call(self, method: Callable[Concatenate[W_co, P], R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         if self._stopped:  # nobody would ever answer
-            raise RuntimeError(f"{method}() was asked of {self.name} after it was closed")
-        future: Future = Future()
-        self._calls.put((future, method, args))
+            raise RuntimeError(f"{method.__name__}() was asked of {self.name} after it was closed")
+        future: Future[R] = Future()
+        self._calls.put((future, method.__name__, args, kwargs))
         return future
 
-    def fill(self, method: str, out: Any) -> Future:
+    def fill(self, method: Callable[[W_co, Out], R], out: Out) -> Future[R]:
         return self.call(method, out)
 
-    def keep(self, method: str, *args: Any) -> Future:
-        return self.call(method, *args)
+    def keep(
+        self, method: Callable[Concatenate[W_co, P], tuple[R, Any]], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[tuple[R, Any]]:
+        return self.call(method, *args, **kwargs)
 
-    def now(self, method: str, *args: Any) -> Any:
+    def now(self, method: Callable[Concatenate[W_co, P], Any], *args: P.args, **kwargs: P.kwargs) -> Any:
         self.ready.result()
-        return getattr(self._worker, method)(*args)
+        return getattr(self._worker, method.__name__)(*args, **kwargs)
 
     def kill(self) -> None:
         """A thread cannot be killed: it ends after the call that is running. A process can."""
@@ -63,15 +66,15 @@ class Handle:
         except BaseException as error:
             self.ready.set_exception(error)
         while (item := self._calls.get()) is not _STOP:
-            future, method, args = item
+            future, method, args, kwargs = item
             if not future.set_running_or_notify_cancel():
                 continue
             try:
                 self.ready.result()  # a worker that could not be made answers every call with the reason
-                future.set_result(getattr(self._worker, method)(*args))
+                future.set_result(getattr(self._worker, method)(*args, **kwargs))
             except BaseException as error:
                 future.set_exception(error)
-            del future, item, args  # an idle thread must not keep a batch alive
+            del future, item, args, kwargs  # an idle thread must not keep a batch alive
         if self._worker is not None:
             self._worker.close()
 
@@ -82,7 +85,7 @@ class Handle:
         self._stopped = True
         while True:
             try:
-                future, _, _ = self._calls.get_nowait()
+                future, *_ = self._calls.get_nowait()
             except queue.Empty:
                 break
             future.cancel()
@@ -112,13 +115,13 @@ class LocalRuntime:
         self._drain_seconds = drain_seconds
         self.abandoned: list[str] = []  # a thread cannot be killed: those that did not end are named here
 
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle:
+    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle[W]:
         if role in self._apart:
             if self._closed:  # nobody would end it
                 raise RuntimeError(f"{name} was to be started after its runtime was closed")
             threads = max(1, self.room(role, 0) // self._apart[role])
             child = Child(name, (self._prepare, worker, args, kwargs), {"NPROC": str(threads)})  # XLA's threads
-            handle = Handle(name, child.made, child.kill)
+            handle: Handle[W] = Handle(name, child.made, child.kill)
             self._children.append(handle)
         else:
             handle = Handle(name, lambda: worker(*args, **kwargs))

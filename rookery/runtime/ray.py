@@ -32,7 +32,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, Generic
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ from ray import exceptions
 from rookery import signals
 from rookery.data.queue import Stored
 from rookery.runtime.carried import Carried, carried
-from rookery.runtime.interface import ArgumentLost, Resources, RuntimeRefused, WorkerLost
+from rookery.runtime.interface import ArgumentLost, Handle, Out, P, R, Resources, RuntimeRefused, W, W_co, WorkerLost
 from rookery.runtime.links import LOOK_SECONDS, SILENT_SECONDS, Address, Links
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.undertaker import MARK, await_death, end, watch_over
@@ -131,9 +131,10 @@ class Host:
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
     @_carrying
-    def call(self, method: str, *args: Any) -> Any:
-        given = args if getattr(self._worker, "takes_views", False) else map(_given, args)  # else it copies, in numpy
-        return _plain(getattr(self._worker, method)(*given))
+    def call(self, asked: str, *values: Any) -> Any:
+        """Call the worker, with views of the store where it takes them (it copies, in numpy), else with copies of its own."""
+        given = values if getattr(self._worker, "takes_views", False) else tuple(map(_given, values))
+        return _plain(self._do(asked, given))
 
     @_carrying
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
@@ -148,11 +149,17 @@ class Host:
             self._buffer = rollout  # what is returned is copied into the store before the next call
         return collected._replace(rollout=None), rollout
 
-    def now(self, number: int, method: str, *args: Any) -> None:
+    def now(self, number: int, asked: str, *values: Any) -> None:
         with self._hearing:
             if number > self._heard:  # else it is old, or came with a call
                 self._heard = number
-                getattr(self._worker, method)(*_owned(args))
+                self._do(asked, _owned(values))
+
+    def _do(self, asked: str, values: tuple[Any, ...]) -> Any:
+        """Call what `_wired` has written."""
+        method, *names = asked.split()
+        first = len(values) - len(names)
+        return getattr(self._worker, method)(*values[:first], **dict(zip(names, values[first:])))
 
 
 Host.now = ray.method(concurrency_group="lane")(Host.now)  # type: ignore[method-assign]
@@ -180,7 +187,7 @@ class Kept(Shared):
         self._value, self._ref = None, ref
 
 
-class RayHandle:
+class RayHandle(Generic[W_co]):
     def __init__(self, runtime: RayRuntime, name: str, actor: Any, made: Sequence[Any]) -> None:
         """made: the arguments of Host.make."""
         self.name, self.actor, self._runtime = name, actor, runtime
@@ -191,19 +198,21 @@ class RayHandle:
         self._telling, self._told, self._sent = False, (), 0  # type: bool, tuple[Any, ...], int
         self.ready = runtime.watch(self, actor.make.remote(*made))
 
-    def call(self, method: str, *args: Any) -> Future:
+    def call(self, method: Callable[Concatenate[W_co, P], R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         _raylet.require()
-        return self._runtime.watch(self, self.actor.call.remote(method, *map(_reference, args)))
+        return self._runtime.watch(self, self.actor.call.remote(*map(_reference, _wired(method, args, kwargs))))
 
-    def fill(self, method: str, out: Any) -> Future:
+    def fill(self, method: Callable[[W_co, Out], R], out: Out) -> Future[R]:
         _raylet.require()
-        said, rollout = self.actor.fill.options(num_returns=2).remote(method, *map(_reference, self._told))
+        said, rollout = self.actor.fill.options(num_returns=2).remote(method.__name__, *map(_reference, self._told))
         return self._runtime.watch(self, said, rollout, out)
 
-    def keep(self, method: str, *args: Any) -> Future:
+    def keep(
+        self, method: Callable[Concatenate[W_co, P], tuple[R, Any]], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[tuple[R, Any]]:
         _raylet.require()
-        said, kept = self.actor.call.options(num_returns=2).remote(method, *map(_reference, args))
-        pair: Future = Future()
+        said, kept = self.actor.call.options(num_returns=2).remote(*map(_reference, _wired(method, args, kwargs)))
+        pair: Future[tuple[R, Any]] = Future()
 
         def pass_on(answer: Future) -> None:
             error = answer.exception()
@@ -212,10 +221,10 @@ class RayHandle:
         self._runtime.watch(self, said).add_done_callback(pass_on)
         return pair
 
-    def now(self, method: str, *args: Any) -> None:
-        """The newest wins: while one is on its way, only the last of those that follow is kept."""
+    def now(self, method: Callable[Concatenate[W_co, P], Any], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call beside the queue; the newest wins: while one is on its way, only the last of those that follow is kept."""
         with self._lane:
-            self._told = (self._told[0] + 1 if self._told else 1, method, *args)
+            self._told = (self._told[0] + 1 if self._told else 1, *_wired(method, args, kwargs))
             if self._telling:
                 return
             self._telling = True
@@ -292,7 +301,7 @@ class RayRuntime:
 
     # -------------------------------------------------------------------------------------------- as any runtime
 
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str = "", **kwargs: Any) -> Any:
+    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle[W]:
         if role not in self._resources:
             return self.near.spawn(worker, *args, name=name, role=role, **kwargs)
         _raylet.require()
@@ -307,7 +316,7 @@ class RayRuntime:
             runtime_env={"env_vars": variables} if variables else None,
         ).remote()  # fmt: skip
         check = _Check(self._prepare, self._versions, self._expected)
-        handle = RayHandle(self, name, actor, (check, worker, args, kwargs))
+        handle: RayHandle[W] = RayHandle(self, name, actor, (check, worker, args, kwargs))
         self._handles.append(handle)
         return handle
 
@@ -704,6 +713,11 @@ def _settle(future: Future, value: Any = None, error: BaseException | None = Non
     """The first answer counts: a worker that was given up may still say something."""
     with contextlib.suppress(InvalidStateError):
         future.set_result(value) if error is None else future.set_exception(error)
+
+
+def _wired(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Write a call as an actor takes it: `method keyword ...`, and all values side by side, so that Ray resolves each."""
+    return " ".join((method.__name__, *kwargs)), *args, *kwargs.values()
 
 
 def _reference(value: Any) -> Any:

@@ -25,8 +25,11 @@ from rookery.runtime.roster import span
 from rookery.topologies import central
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, loop_edges, replay_facts
+from rookery.topologies.learners import AnyLearner
 from rookery.topologies.shards import AnyTable, open_table, written
 from rookery.types import Agent, PyTree, Spec
+from rookery.workers.inference import AnyCollector
+from rookery.workers.learner import Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +103,7 @@ class _Pipeline:
 
     def __init__(self, topology: ActorLearner, crew: Crew, queue: AnyTable, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
-        self.learning: deque[tuple[Future, Taken]] = deque()
+        self.learning: deque[tuple[Future[Update], Taken]] = deque()
 
     def dispatch(self) -> None:
         """Gives everyone as much to do as there is."""
@@ -112,12 +115,12 @@ class _Pipeline:
         """Tops every collector up to `in_flight`, the least asked first, as far as there are columns to write into."""
         fleet = self.crew.collectors
         while (who := fleet.next()) is not None and (part := self.queue.claim()) is not None:
-            fleet.ask(who, "collect", part.rollout, tag=part)
+            fleet.ask(who, part, AnyCollector.collect, part.rollout)
 
     def feed_learner(self) -> None:
         """The batch after the one being learned from is already there when that update ends."""
         while len(self.learning) < 1 + self.topology.prefetch and (taken := self.queue.take()) is not None:
-            self.learning.append((self.crew.learner.call("learn", taken.batch), taken))
+            self.learning.append((self.crew.learner.call(AnyLearner.learn, taken.batch), taken))
 
     def serve(self, seconds: float) -> None:
         """Waits for the first call that ends and takes in all that have."""

@@ -104,7 +104,7 @@ class Anakin:
         try:
             host = _Host(self, job, snapshot)
             while True:
-                coming = host.program.call("advance")
+                coming = host.program.call(Program.advance)
                 while not job.runtime.wait([coming], TICK_SECONDS)[0]:
                     yield host.progress(snapshot=None)
                 host.take(coming.result())
@@ -122,7 +122,7 @@ class _Host:
             Program, job.agent, _env_of(job), num_envs=topology.num_envs, num_seeds=topology.num_seeds,
             pace=topology.pace(job.agent), seed=job.seed, snapshot=snapshot, name="program", role="learner",
         )  # fmt: skip
-        self.params, self.version = self.program.call("published").result()
+        self.params, self.version = self.program.call(Program.published).result()
         self.returns: list[list[float]] = [[] for _ in range(topology.num_seeds)]  # the newest of each seed
         if snapshot is not None:
             self.returns = [list(map(float, returns)) for returns in snapshot["returns"]]
@@ -158,7 +158,7 @@ class _Host:
 
     def snapshot(self) -> PyTree:
         returns = [np.array(returns, np.float64) for returns in self.returns]
-        return self.program.call("snapshot").result() | {"meters": self.meters.snapshot(), "returns": returns}
+        return self.program.call(Program.snapshot).result() | {"meters": self.meters.snapshot(), "returns": returns}
 
 
 # ------------------------------------------------------------------------------------------------- what fits

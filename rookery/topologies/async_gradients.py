@@ -106,8 +106,8 @@ class _Exchange:
         )
         self.meters = Meters.continued(snapshot)
         self.staleness = Staleness(topology.max_staleness, snapshot["staleness"] if snapshot else None)
-        self.applying: dict[Future, tuple[int, Found]] = {}  # -> whose it is
-        self.publish(self.learner.call("pull").result())
+        self.applying: dict[Future[Applied], tuple[int, Found]] = {}  # -> whose it is
+        self.publish(self.learner.call(ParameterShard.pull).result())
 
     def publish(self, now: Applied) -> None:
         self.params, self.version = now.params, now.version
@@ -117,7 +117,7 @@ class _Exchange:
         """Whoever has been answered plays on, with the newest parameters."""
         self.fleet.tend()
         while who := self.fleet.next_of(self._answered()):
-            self.fleet.call(who, "find", *self._published, self.version, tag=who.place)
+            self.fleet.call(who, who.place, GradientWorker.find, *self._published, self.version)
             self.meters.moved("parameters")
 
     def _answered(self) -> list[int]:
@@ -133,7 +133,7 @@ class _Exchange:
                 continue
             self.meters.collected(found.collected, edge="gradients")
             if self.staleness.admits(self.version + len(self.applying) - found.version):  # those before it come first
-                self.applying[self.learner.call("apply", found.tree)] = place, found
+                self.applying[self.learner.call(ParameterShard.apply, found.tree)] = place, found
         for future in [future for future in self.applying if future.done()]:
             _, found = self.applying.pop(future)
             self._learned(future.result(), found)
@@ -160,8 +160,8 @@ class _Exchange:
             self.fleet.tend()
             self.serve(TICK_SECONDS)
         return {
-            "learner": self.learner.call("snapshot").result(),
-            "workers": self.fleet.gather("snapshot"),
+            "learner": self.learner.call(ParameterShard.snapshot).result(),
+            "workers": self.fleet.gather(GradientWorker.snapshot),
             "lives": self.fleet.roster.lives,
             "meters": self.meters.snapshot(),
             "staleness": self.staleness.snapshot(),

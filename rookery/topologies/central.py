@@ -29,7 +29,7 @@ from rookery.topologies.job import Crew, Edge, Graph, Job, envs_each, loop_edges
 from rookery.types import Agent, EnvPool, PyTree, Spec
 from rookery.workers.collector import Collector
 from rookery.workers.host import EnvHost
-from rookery.workers.inference import Inference
+from rookery.workers.inference import AnyCollector, Inference
 
 
 class Cut(NamedTuple):
@@ -61,7 +61,7 @@ def cut(topology: Any) -> Cut:
 def crew(topology: Any, job: Job, snapshot: PyTree | None) -> Crew:
     """Learner and collectors; with central inference, the one worker that takes the place of all collectors."""
     shape = cut(topology)
-    worker: Callable[..., Any] = Collector
+    worker: Callable[..., AnyCollector] = Collector
     make_pool: Callable[[], EnvPool] = functools.partial(job.make_pool, shape.columns, topology.groups)
     if topology.inference == "central":
         wait = None if topology.inference_wait_ms is None else topology.inference_wait_ms / 1000
@@ -81,7 +81,7 @@ def _pool(topology: Any, job: Job) -> EnvPool:
         return job.make_pool(topology.num_envs, hosts * groups)
     make_pool = functools.partial(job.make_pool, topology.num_envs // hosts, groups)
 
-    def start(life: Life) -> Handle:
+    def start(life: Life) -> Handle[EnvHost]:
         return job.runtime.spawn(
             EnvHost, make_pool, env_restarts=job.env_restarts, name=f"host-{life.place}", role="host"
         )  # fmt: skip

@@ -29,6 +29,7 @@ from rookery.topologies.flock import Flock, generation_specs
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, Batch, PyTree, Spec
 from rookery.workers.breeder import Score, Shares, kept_specs
+from rookery.workers.learner import Learner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,7 @@ class Evolution:
                     if not flock.answers(scores, TICK_SECONDS):
                         yield meters.progress(flock, snapshot=flock.snapshot)
                 generation = flock.count(scores)
-                learned = flock.learner.call("learn", generation.batch())
+                learned = flock.learner.call(Learner.learn, generation.batch())
                 flock.tell(generation)
                 while not job.runtime.wait([learned], TICK_SECONDS)[0]:
                     yield meters.progress(flock, snapshot=None)

@@ -29,10 +29,8 @@ class Flock:
         self.job, self.meters, self.shares, self._backups = job, meters, shares, backups
         self._make_pool = functools.partial(job.make_pool, self.shares.size, 1)
         state = snapshot["learner"] if snapshot else None
-        self.learner: Handle = job.runtime.spawn(
-            Learner, job.agent, seed=job.seed, snapshot=state, name="learner", role="learner"
-        )
-        self.params, self.version = self.learner.call("published").result()
+        self.learner = job.runtime.spawn(Learner, job.agent, seed=job.seed, snapshot=state, name="learner", role="learner")
+        self.params, self.version = self.learner.call(Learner.published).result()
         self._digest = digest(self.params)
         patience = job.runtime.patience
         terms = Terms(least=workers, most=workers, call_deadline=patience, start_deadline=patience)
@@ -40,14 +38,14 @@ class Flock:
         self._asked: list[tuple[Life, int]] = []  # who evaluates what for this generation
         self.stale = self.apart = 0
         self.ask({})
-        self.learner.call("warm_up", generation_specs(job.agent, shares.number * shares.size))
+        self.learner.call(Learner.warm_up, generation_specs(job.agent, shares.number * shares.size))
 
-    def _breeder(self, life: Life) -> Handle:
+    def _breeder(self, life: Life) -> Handle[Breeder]:
         """With the newest state. Whatever the learner was asked before is in it, whatever comes after will be told."""
         self.meters.moved("parameters")
         return self.job.runtime.spawn(
             Breeder, self.job.agent, self._make_pool, seed=self.job.seed, shares=self.shares,
-            state=self.learner.call("snapshot").result(), env_restarts=self.job.env_restarts,
+            state=self.learner.call(Learner.snapshot).result(), env_restarts=self.job.env_restarts,
             name=f"breeder-{life.place}", role="breeder",
         )  # fmt: skip
 
@@ -61,7 +59,7 @@ class Flock:
             if share is None or (owed[share] and (not self._backups or owed[share] > 1)):
                 return
             self._asked.append((who, share))
-            self.fleet.call(who, "evaluate", self.version, share, tag=(who, share, self.version))
+            self.fleet.call(who, (who, share, self.version), Breeder.evaluate, self.version, share)
 
     def answers(self, scores: dict[int, Score], seconds: float) -> bool:
         """Waits for the first breeder that is done or made, and takes in all that are. False: nothing has happened."""
@@ -78,7 +76,7 @@ class Flock:
                 self.apart += 1
                 self.meters.moved("scores")
                 self.meters.moved("parameters")
-                self.fleet.tell("restore", self.learner.call("snapshot").result(), only=who)
+                self.fleet.tell_one(who, Breeder.restore, self.learner.call(Learner.snapshot).result())
             else:
                 scores[share] = score
         return bool(ready)
@@ -104,7 +102,7 @@ class Flock:
         return Generation(self.version, total, length, extras)
 
     def tell(self, generation: Generation) -> None:
-        self.meters.moved("generations", self.fleet.tell("learn", self.job.runtime.put(generation)))
+        self.meters.moved("generations", self.fleet.tell(Breeder.learn, self.job.runtime.put(generation)))
 
     def learned(self, update: Update) -> None:
         self.params, self.version, self._digest = update.params, update.version, digest(update.params)
@@ -123,7 +121,7 @@ class Flock:
 
     def snapshot(self) -> PyTree:
         """What is being evaluated is left out: whoever goes on evaluates it anew, with the same result."""
-        return {"learner": self.learner.call("snapshot").result(), "meters": self.meters.snapshot()}
+        return {"learner": self.learner.call(Learner.snapshot).result(), "meters": self.meters.snapshot()}
 
 
 def generation_specs(agent: Agent, population: int) -> Rollout:

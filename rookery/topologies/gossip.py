@@ -124,7 +124,7 @@ class _Ring:
             if self.steps[place] >= most or (who := self.fleet.next_of([place])) is None:
                 continue
             if not self._waits(place):
-                self.fleet.keep(who, "step", *self._message(who), tag=place)
+                self.fleet.keep(who, place, Peer.step, *self._message(who))
 
     def _heard(self, place: int) -> tuple[int, Any]:
         """The message of the neighbour that is mixed in next, and its number: the newest, in lock-step that of this step."""
@@ -175,14 +175,14 @@ class _Ring:
 
     def inspect(self) -> dict[str, float]:
         """Of the peer that is evaluated."""
-        return self.fleet.gather("inspect")[0] or {}
+        return self.fleet.gather(Peer.inspect)[0] or {}
 
     def snapshot(self) -> PyTree:
         """Drains: what was begun is finished, and in lock-step whoever is behind catches up."""
         while self.fleet.busy or (self.bound == 0 and min(self.steps) < max(self.steps)):
             self.ask_peers(max(self.steps) if self.bound == 0 else 0)
             self.serve(TICK_SECONDS)
-        peers = self.fleet.gather("snapshot")
+        peers = self.fleet.gather(Peer.snapshot)
         return {
             "learner": next(peer["learner"] for peer in peers if peer is not None),
             "workers": peers,

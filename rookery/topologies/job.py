@@ -17,9 +17,10 @@ from rookery.envs.budget import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
 from rookery.runtime.roster import Life, Roster, Terms
-from rookery.topologies.learners import Learners
+from rookery.topologies.learners import AnyLearner, Learners
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
 from rookery.workers.collector import Collected, Collector
+from rookery.workers.inference import AnyCollector
 from rookery.workers.learner import Learner, Update
 from rookery.workers.shapes import rollout_specs
 
@@ -231,7 +232,7 @@ class Crew:
 
     def __init__(
         self, job: Job, *, collectors: tuple[int, int], envs_per_collector: int, make_pool: Callable[[], EnvPool], parts: int,
-        in_flight: int = 1, snapshot: PyTree | None, worker: Callable[..., Any] = Collector,
+        in_flight: int = 1, snapshot: PyTree | None, worker: Callable[..., AnyCollector] = Collector,
     ) -> None:  # fmt: skip
         """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector.
 
@@ -258,12 +259,12 @@ class Crew:
         )  # fmt: skip
         self.collectors = Fleet(job.runtime, "collector", Roster(terms, self._lives), self._collector, self._greet)
         self.collectors.tend()  # they start while the learner does
-        self.params, self.version = self.learner.call("published").result()
+        self.params, self.version = self.learner.call(AnyLearner.published).result()
         self._put: Callable[[PyTree], Any] = job.runtime.put if worker is Collector else lambda params: params
         self._published = self._put(self.params)
-        self.learner.call("warm_up", shapes)
+        self.learner.call(AnyLearner.warm_up, shapes)
 
-    def _learner(self, snapshot: PyTree | None) -> Handle:
+    def _learner(self, snapshot: PyTree | None) -> Handle[AnyLearner]:
         """One that lives here, or many behind the face of one: those who share the work are spawned by Learners itself."""
         job = self.job
         if job.learners is None:
@@ -275,7 +276,7 @@ class Crew:
             losses=self._losses, name="learners",
         )  # fmt: skip
 
-    def _collector(self, life: Life) -> Handle:
+    def _collector(self, life: Life) -> Handle[AnyCollector]:
         """A life that a snapshot was taken of goes on; every other starts its own streams."""
         goes_on = life.number == (self._lives[life.place] if self._lives else 0)
         return self.job.runtime.spawn(
@@ -284,14 +285,14 @@ class Crew:
             snapshot=self._saved[life.place] if goes_on else None, name=f"collector-{life.place}", role="collector",
         )  # fmt: skip
 
-    def _greet(self, collector: Handle) -> None:
-        collector.now("publish", self._published, self.version)
+    def _greet(self, collector: Handle[AnyCollector]) -> None:
+        collector.now(AnyCollector.publish, self._published, self.version)
 
     def publish(self, update: Update, meters: Meters) -> None:
         """Newest wins: a collector reads it at the start of its next rollout."""
         self.params, self.version = update.params, update.version
         self._published = self._put(update.params)
-        meters.moved("parameters", self.collectors.publish("publish", self._published, update.version))
+        meters.moved("parameters", self.collectors.publish(AnyCollector.publish, self._published, update.version))
 
     def done(self, future: Future, seconds: float) -> bool:
         """Waits at most `seconds` for a call to end."""
@@ -306,14 +307,13 @@ class Crew:
         } | (self._losses if self.job.learners else {})
 
     def inspect(self) -> dict[str, float]:
-        found: dict[str, float] = self.learner.call("inspect").result()
-        return found
+        return self.learner.call(AnyLearner.inspect).result()
 
     def snapshot(self, meters: Meters, queue: AnyTable) -> PyTree:
         """The whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
-            "learner": self.learner.call("snapshot").result(),
-            "collectors": self.collectors.gather("snapshot"),
+            "learner": self.learner.call(AnyLearner.snapshot).result(),
+            "collectors": self.collectors.gather(AnyCollector.snapshot),
             "lives": self.collectors.roster.lives,
             "meters": meters.snapshot(),
             "queue": queue.snapshot(),

@@ -16,14 +16,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Any
+from typing import Any, Protocol, TypeVarTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rookery.data import arrays
 from rookery.data.queue import StoredBatch
-from rookery.runtime.interface import Handle, Runtime, WorkerLost
+from rookery.runtime.interface import Handle, R, Runtime, WorkerLost
 from rookery.runtime.roster import Life, Roster, Terms
 from rookery.types import Agent, Batch, PyTree, Rollout
 from rookery.workers.learner import Update
@@ -33,6 +34,17 @@ COPY_SECONDS = 10.0  # between copies of the state
 START_SECONDS = 120.0  # to be made, to join and to compile
 LOSSES = 5  # times that all may be started again without a copy of the state in between
 _logger = logging.getLogger(__name__)
+Ts = TypeVarTuple("Ts")
+
+
+class AnyLearner(Protocol):
+    """Learn from batches: a Learner, or Learners in its place. Topologies call either by these methods."""
+
+    def published(self) -> tuple[PyTree, int]: ...
+    def warm_up(self, specs: Rollout) -> None: ...
+    def learn(self, batch: Batch) -> Update: ...
+    def inspect(self) -> dict[str, float]: ...
+    def snapshot(self) -> PyTree: ...
 
 
 class Learners:
@@ -45,7 +57,7 @@ class Learners:
         self._count, self._devices, self._losses = count, devices, losses
         self._roster = Roster(Terms(losses=LOSSES))
         self._life: Life | None = None
-        self._ranks: list[Handle] = []
+        self._ranks: list[Handle[Rank]] = []
         self._specs: Rollout | None = None  # of the columns of one rank
         self._kept: PyTree | None = None
         self._kept_version, self._copied = 0, 0.0
@@ -61,14 +73,14 @@ class Learners:
 
     def warm_up(self, specs: Rollout) -> None:
         """specs: of the whole batch."""
-        self._specs = arrays.widen(specs, specs.reward.shape[1] // self._count)
-        self._until_done(lambda: self._all("warm_up", [(self._specs,)] * self._count, START_SECONDS))
+        share = self._specs = arrays.widen(specs, specs.reward.shape[1] // self._count)
+        self._until_done(lambda: self._all(Rank.warm_up, [(share,)] * self._count, START_SECONDS))
         self._ended = time.perf_counter()
 
     def learn(self, batch: Batch | StoredBatch) -> Update:
         begin = time.perf_counter()
         shares = self._shares(batch)
-        told: list[Update] = self._until_done(lambda: self._all("learn", shares, self._runtime.patience))
+        told = self._until_done(lambda: self._all(Rank.learn, shares, self._runtime.patience))
         first, trained = told[0], sum(update.trained_steps for update in told)
         lag_mean = sum(update.lag_mean * update.trained_steps for update in told) / max(1, trained)
         self._params = jax.tree.map(jnp.array, first.params)  # once, not each time that somebody acts with it
@@ -83,11 +95,11 @@ class Learners:
         )  # fmt: skip
 
     def inspect(self) -> dict[str, float]:
-        return self._until_done(lambda: self._answers([self._ranks[0].call("inspect")], self._runtime.patience)[0])
+        return self._until_done(lambda: self._answers([self._ranks[0].call(Rank.inspect)], self._runtime.patience)[0])
 
     def snapshot(self) -> PyTree:
         """The state of all: it is the same in each. Kept, for when one is lost."""
-        wanted = lambda: self._answers([self._ranks[0].call("snapshot")], self._runtime.patience)[0]
+        wanted = lambda: self._answers([self._ranks[0].call(Rank.snapshot)], self._runtime.patience)[0]
         self._keep(self._until_done(wanted))
         assert self._life is not None
         self._roster.earned(self._life)
@@ -99,7 +111,7 @@ class Learners:
 
     # -------------------------------------------------------------------------------------------------- shares
 
-    def _shares(self, batch: Batch | StoredBatch) -> list[tuple[Any, ...]]:
+    def _shares(self, batch: Batch | StoredBatch) -> list[tuple[list[Any], list[Cut], np.ndarray, float]]:
         """What each rank is told to learn from."""
         columns = batch.width if isinstance(batch, StoredBatch) else batch.rollout.reward.shape[1]
         each = columns // self._count
@@ -111,7 +123,7 @@ class Learners:
 
     # --------------------------------------------------------------------------------------------- ranks, together
 
-    def _until_done(self, ask: Callable[[], Any]) -> Any:
+    def _until_done(self, ask: Callable[[], R]) -> R:
         """What `ask` gives; whenever a rank is lost, all start again and it is asked again."""
         while True:
             try:
@@ -131,13 +143,13 @@ class Learners:
         self._life, count = steps[0].life, self._count
         self._ranks = [self._runtime.spawn(Rank, name=f"learner-{i}", role="learner") for i in range(count)]
         self._answers([rank.ready for rank in self._ranks], START_SECONDS)
-        (address,) = self._answers([self._ranks[0].call("address")], START_SECONDS)
+        (address,) = self._answers([self._ranks[0].call(Rank.address)], START_SECONDS)
         own = lambda i: tuple(range(i * self._devices, (i + 1) * self._devices)) if self._runtime.name == "local" else None
-        self._all("join", [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
+        self._all(Rank.join, [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
         begin = (self._agent, self._seed, self._devices, self._version, self._runtime.put(self._kept))
-        self._begun = self._all("begin", [begin] * count, START_SECONDS)[0]  # the parameters
+        self._begun = self._all(Rank.begin, [begin] * count, START_SECONDS)[0]  # the parameters
         if self._specs is not None:  # they are replaced: compile again, from the cache
-            self._all("warm_up", [(self._specs,)] * count, START_SECONDS)
+            self._all(Rank.warm_up, [(self._specs,)] * count, START_SECONDS)
         self._roster.ready(self._life, time.monotonic())
 
     def _lose(self, error: Exception) -> None:
@@ -152,10 +164,11 @@ class Learners:
         if life is not None:
             self._roster.lost(life, time.monotonic(), str(error))
 
-    def _all(self, method: str, args: Sequence[tuple[Any, ...]], seconds: float | None) -> list[Any]:
+    def _all(self, method: Callable[[Rank, *Ts], R], args: Sequence[tuple[*Ts]], seconds: float | None) -> list[R]:
+        """Call every rank, each with its own arguments, and wait for all."""
         return self._answers([rank.call(method, *own) for rank, own in zip(self._ranks, args)], seconds)
 
-    def _answers(self, futures: Sequence[Future], seconds: float | None) -> list[Any]:
+    def _answers(self, futures: Sequence[Future[R]], seconds: float | None) -> list[R]:
         """Waits for all; the first that fails ends the wait."""
         waiting, deadline = list(futures), None if seconds is None else time.monotonic() + seconds
         while waiting:

@@ -112,7 +112,7 @@ class Flight(NamedTuple):
 
     place: int  # whose it is
     found: Found
-    parts: list[Future]  # one for each shard
+    parts: list[Future[Applied]]  # one for each shard
 
 
 class _Server:
@@ -138,7 +138,7 @@ class _Server:
         self.outliers = Outliers(topology.outlier_deviations, saved["outliers"])
         self.pull_seconds, self.pull_bytes = float(saved["pulls"]["seconds"]), int(saved["pulls"]["bytes"])
         self.flights: deque[Flight] = deque()
-        self.newest: list[Applied] = [shard.call("pull").result() for shard in self.shards]
+        self.newest: list[Applied] = [shard.call(ParameterShard.pull).result() for shard in self.shards]
         self.accepted = self.version  # gradients that were, or will be, applied
         self._published: tuple[list[int], Any, Any] = [], None, None
         self._pulled: dict[int, tuple[int, int]] = {}  # place -> the life that has parameters, gradients since it took them
@@ -164,7 +164,7 @@ class _Server:
             if due or self._pulled.get(place, (-1, 0))[0] != who.number:  # a new life has none
                 self._pull(who)
             else:
-                self.fleet.call(who, "work", None, None, 0, tag=place)
+                self.fleet.call(who, place, Bundle.work, None, None, 0)
 
     def _pull(self, who: Life) -> None:
         """Hands a bundle what the shards have, whatever their versions."""
@@ -173,7 +173,7 @@ class _Server:
         if versions != self._published[0]:
             slow = joined([shard.slow for shard in self.newest])
             self._published = versions, self.job.runtime.put(self.params), self.job.runtime.put(slow)
-        self.fleet.call(who, "work", *self._published[1:], min(versions), tag=who.place)
+        self.fleet.call(who, who.place, Bundle.work, *self._published[1:], min(versions))
         self._pulled[who.place] = who.number, 0
         self.pull_seconds += time.perf_counter() - begin
         self.pull_bytes += self._nbytes
@@ -206,7 +206,8 @@ class _Server:
         self.accepted += 1
         self.meters.moved("gradients", len(self.shards))
         cut = [owned(found.tree, trained(found.tree), index, len(self.shards)) for index in range(len(self.shards))]
-        self.flights.append(Flight(place, found, [s.call("apply", part) for s, part in zip(self.shards, cut)]))
+        parts = [shard.call(ParameterShard.apply, part) for shard, part in zip(self.shards, cut)]
+        self.flights.append(Flight(place, found, parts))
 
     def _learned(self, flight: Flight) -> None:
         """Every shard has applied it."""
@@ -241,10 +242,10 @@ class _Server:
             self.fleet.tend()
             self.serve(TICK_SECONDS)
         like = jax.eval_shape(self.job.agent.init, jax.random.key(0))
-        state = whole_state([shard.call("state").result() for shard in self.shards], like)
+        state = whole_state([shard.call(ParameterShard.state).result() for shard in self.shards], like)
         return {
             "learner": {"state": to_flat(state), "version": self.version},
-            "workers": self.fleet.gather("snapshot"),
+            "workers": self.fleet.gather(Bundle.snapshot),
             "lives": self.fleet.roster.lives,
             "meters": self.meters.snapshot(),
             "staleness": self.staleness.snapshot(),

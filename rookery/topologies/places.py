@@ -10,16 +10,16 @@ import jax
 
 from rookery.data import arrays
 from rookery.runtime.fleet import Fleet
-from rookery.runtime.interface import Handle
+from rookery.runtime.interface import Handle, W
 from rookery.runtime.roster import Life, Roster, Terms
 from rookery.topologies.job import LIFE, Job
 from rookery.types import Agent, PyTree
 
 
 def place_workers(
-    job: Job, worker: Callable[..., Any], role: str, *, count: int, envs_each: int, groups: int, snapshot: PyTree | None,
+    job: Job, worker: Callable[..., W], role: str, *, count: int, envs_each: int, groups: int, snapshot: PyTree | None,
     **options: Any,
-) -> Fleet:  # fmt: skip
+) -> Fleet[W]:  # fmt: skip
     """`count` workers, one call in flight each; the life that a snapshot was taken of goes on, every other begins anew.
 
     snapshot: with the workers' own under `workers` and their `lives`; options: for the worker's constructor.
@@ -32,7 +32,7 @@ def place_workers(
     lives = list(map(int, snapshot["lives"])) if snapshot else [0] * count
     make_pool = functools.partial(job.make_pool, envs_each, groups)
 
-    def start(life: Life) -> Handle:
+    def start(life: Life) -> Handle[W]:
         return job.runtime.spawn(
             worker, job.agent, make_pool, index=life.place, num_workers=count, seed=job.seed,
             incarnation=life.number * LIFE, env_restarts=job.env_restarts,

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVarTuple
 
 import numpy as np
 
@@ -38,15 +38,21 @@ from rookery.types import Batch, Needs, PyTree, Rollout
 from rookery.workers.shard import Shard, Stand
 
 IN_FLIGHT = 16  # calls that a shard is sent ahead of time
+Ts = TypeVarTuple("Ts")
 
 
 class _Order(NamedTuple):
     """A call that a shard is to be sent."""
 
-    method: str
+    method: Callable[..., Any]
     args: tuple[Any, ...]
     life: Life | None = None  # whom it is for alone; None: whoever is there
     part: Part | None = None  # of an insert
+
+    @staticmethod
+    def of(method: Callable[[Shard, *Ts], Any], *args: *Ts) -> _Order:
+        """Bind a method to its arguments, type-checked."""
+        return _Order(method, args)
 
 
 def written(part: Part, collected: Any) -> Part:
@@ -106,7 +112,7 @@ class Shards:
         self.fleet = Fleet(self._runtime, "shard", Roster(terms, self._begin), self._start)
         self._lives = self.fleet.roster.lives
 
-    def _start(self, life: Life) -> Handle:
+    def _start(self, life: Life) -> Handle[Shard]:
         place, number = life
         saved = None
         if number == self._begin[place]:  # nobody else is given it, and it may be large
@@ -133,7 +139,7 @@ class Shards:
     def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
         """part: with the number of its collector as slot, and the reference to what was written."""
         given = None if priorities is None else np.asarray(priorities)
-        self._send(part.slot % self._count, _Order("insert", (part.rollout, given), part=part))
+        self._send(part.slot % self._count, _Order.of(Shard.insert, part.rollout, given)._replace(part=part))
 
     def abandon(self, part: Part) -> None:
         self._claimed.remove(part.place)
@@ -148,7 +154,7 @@ class Shards:
             if (place := self._turn()) is None:
                 break
             self.limiter.sampled(size)
-            self._send(place, _Order("sample", (self._batches,)))
+            self._send(place, _Order.of(Shard.sample, self._batches))
             self._batches += 1
             self._asked += 1
         if not self._arrived:
@@ -174,7 +180,8 @@ class Shards:
         """The update that read this batch is ready; its priorities go to the shard that gave it, if that still lives."""
         life, keys = self._taken.pop(slot)
         if priorities is not None and self._spec.config.selector == "prioritized":
-            self._send(life.place, _Order("update", (np.array(keys), np.asarray(priorities)), life))
+            update = _Order.of(Shard.update, np.array(keys), np.asarray(priorities))
+            self._send(life.place, update._replace(life=life))
 
     # -------------------------------------------------------------------------------------------- the shards
 
@@ -192,11 +199,11 @@ class Shards:
         again: list[tuple[int, _Order]] = []
         for (life, order), result in self.fleet.take(ready):
             if result is None:
-                if order.method == "insert":  # the next one is given it
+                if order.method is Shard.insert:  # the next one is given it
                     again.append((life.place, order))
-                elif order.method == "sample":
+                elif order.method is Shard.sample:
                     self._give_back()
-                elif order.method == "update":
+                elif order.method is Shard.update:
                     self.updates_dropped += len(order.args[0])
             else:
                 self._answered(life, order, result)
@@ -205,7 +212,7 @@ class Shards:
         self._tend()
 
     def _answered(self, life: Life, order: _Order, result: Any) -> None:
-        if order.method == "sample":
+        if order.method is Shard.sample:
             batch, result = result
             if batch is None:
                 self._give_back()
@@ -256,7 +263,7 @@ class Shards:
         while orders and (life := self.fleet.next_of((place,))) is not None:
             order = orders.popleft()
             if order.life in (None, life):
-                self.fleet.call(life, order.method, *order.args, tag=(life, order))
+                self.fleet.call(life, (life, order), order.method, *order.args)
             else:
                 self.updates_dropped += len(order.args[0])
 
@@ -297,7 +304,7 @@ class Shards:
         while not self.settled:
             self.serve(self._runtime.wait(self.pending(), TICK_SECONDS)[0])
         lives = self.fleet.roster.lives
-        shards = self.fleet.gather("snapshot")
+        shards = self.fleet.gather(Shard.snapshot)
         for place, saved in enumerate(shards):
             if saved is not None and saved["store"] is not None:
                 self._seal(Life(place, lives[place]), saved["store"])
@@ -305,8 +312,7 @@ class Shards:
         limiter = self.limiter.snapshot()
         limiter["samples"] -= len(self._arrived) * self._spec.batch_size  # they wait here, and are not saved
         common = {"batches": self._batches - len(self._arrived), "lives": self.fleet.roster.lives}
-        if self._count == 1 and shards[0] is not None:
-            [one] = shards
+        if self._count == 1 and (one := shards[0]) is not None:
             return one | common | ({"table": one["table"] | {"limiter": limiter}} if one["store"] is not None else {})
         return common | {"shards": shards, "sizes": [stand.size for stand in self._stands], "limiter": limiter}
 
@@ -315,7 +321,7 @@ class Shards:
 
         def file(name: str, nbytes: int) -> Sealed:
             def read() -> np.ndarray:
-                if (data := self.fleet.fetch(life, "sealed", name)) is None:
+                if (data := self.fleet.fetch(life, Shard.sealed, name)) is None:
                     raise Gone(f"{name} went with shard-{life.place} of the replay")
                 return data
 
@@ -339,7 +345,7 @@ class Shards:
         self._open_fleet(map(int, snapshot.get("lives", ())))
         for place in range(self._count):
             if self._saved[place] is not None:
-                self._orders[place].append(_Order("stand", ()))  # what it holds, before it is asked for a batch
+                self._orders[place].append(_Order.of(Shard.stand))  # what it holds, before it is asked for a batch
 
 
 AnyTable = Queue | Replay | Shards

@@ -20,9 +20,11 @@ from rookery.data.queue import Taken
 from rookery.ranges import Count, Workers
 from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
+from rookery.topologies.learners import AnyLearner
 from rookery.topologies.shards import open_table, written
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.collector import Collected
+from rookery.workers.inference import AnyCollector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,7 @@ class Sync:
             taken = yield from batch()  # a replay that was saved between two updates goes on with the next
             while True:
                 while taken is not None:  # a queue gives one batch, a replay as many as its limiter allows
-                    learned = crew.learner.call("learn", taken.batch)
+                    learned = crew.learner.call(AnyLearner.learn, taken.batch)
                     while not crew.done(learned, TICK_SECONDS):
                         yield meters.progress(crew, snapshot=None)
                     update = learned.result()
@@ -95,7 +97,7 @@ class Sync:
                 while len(rollouts) < self.collectors:
                     fleet.tend()
                     while who := fleet.next_of(place for place in range(self.collectors) if place not in rollouts):
-                        fleet.ask(who, "collect", parts[who.place].rollout, tag=who.place)
+                        fleet.ask(who, who.place, AnyCollector.collect, parts[who.place].rollout)
                     ready, _ = job.runtime.wait(fleet.waiting(), fleet.within(TICK_SECONDS))
                     answers = fleet.take(ready)  # without a result: the next one in that place collects it anew
                     rollouts |= {place: rollout for place, rollout in answers if rollout is not None}

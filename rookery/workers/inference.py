@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,14 @@ from rookery.workers.collector import Collected
 from rookery.workers.rows import Rows
 from rookery.workers.shapes import rollout_specs
 from rookery.workers.streams import Streams
+
+
+class AnyCollector(Protocol):
+    """Collect rollouts: a Collector, or Inference in its place. Topologies call either by these methods."""
+
+    def publish(self, params: PyTree, version: int) -> None: ...
+    def collect(self, out: Rollout | None = None) -> Collected: ...
+    def snapshot(self) -> PyTree: ...
 
 
 class Said(NamedTuple):

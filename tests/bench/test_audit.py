@@ -12,6 +12,8 @@ import pytest
 from rookery.data.chunks import INCARNATIONS
 from rookery.runtime.interface import WorkerLost
 from rookery.types import Rollout
+from rookery.workers.collector import Collector
+from rookery.workers.learner import Learner
 from rookery_bench.audit import Audited, Ledger
 
 T = 4
@@ -73,14 +75,14 @@ class Runtime:
 def test_every_batch_on_its_way_to_the_learner_is_in_the_ledger_and_lives_are_timed() -> None:
     runtime = Audited(Runtime())  # type: ignore[arg-type]
     learner = runtime.spawn(None, name="learner", role="learner")  # type: ignore[arg-type]
-    learner.call("learn", SimpleNamespace(rollout=rollout((1, 0, 0))))
-    learner.call("snapshot")
+    learner.call(Learner.learn, SimpleNamespace(rollout=rollout((1, 0, 0))))
+    learner.call(Learner.snapshot)
     assert runtime.ledger.rows == 4 and runtime.ledger.incarnations == {0: [1]} and runtime.lives == []
     collector = runtime.spawn(None, name="collector-0", role="collector")  # type: ignore[arg-type]
     [life] = runtime.lives
     collector.ready.set_result(None)
     for answer in (1, 2, WorkerLost("killed")):
-        future = collector.fill("collect", None)
+        future = collector.fill(Collector.collect, None)
         (future.set_exception if isinstance(answer, WorkerLost) else future.set_result)(answer)
     assert life.made is not None and life.answered is not None and life.lost is not None and life.answers == 2
     assert life.spawned <= life.made <= life.answered <= life.lost

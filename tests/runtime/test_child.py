@@ -60,11 +60,11 @@ def test_arrays_of_any_stride_go_there_and_come_back_as_the_callers_own(runtime:
     far = runtime.spawn(Worker, 5, name="far-0", role="far")
     assert far.ready.result(60) is None and far._worker.pid != os.getpid()
     large = np.arange(40_000, dtype=np.float32).reshape(200, 200)
-    total, (strided, tiny, empty) = far.call("add", large[:, 10:90:2], np.ones(3, np.int64), np.zeros((0, 4))).result(60)
+    total, (strided, tiny, empty) = far.call(Worker.add, large[:, 10:90:2], np.ones(3, np.int64), np.zeros((0, 4))).result(60)
     assert total == 5 + int(large[:, 10:90:2].sum()) + 3
     np.testing.assert_array_equal(strided, 2 * large[:, 10:90:2])
     assert tiny.dtype == np.int64 and empty.shape == (0, 4)
-    again = far.call("add", np.full((300, 300), 7.0)).result(60)[1][0]  # larger: the mapping grows
+    again = far.call(Worker.add, np.full((300, 300), 7.0)).result(60)[1][0]  # larger: the mapping grows
     np.testing.assert_array_equal(strided, 2 * large[:, 10:90:2], err_msg="an answer is not overwritten by the next")
     assert again.shape == (300, 300) and (again == 14).all()
 
@@ -72,15 +72,15 @@ def test_arrays_of_any_stride_go_there_and_come_back_as_the_callers_own(runtime:
 def test_what_it_raises_comes_out_as_it_was_raised_and_it_lives_on(runtime: LocalRuntime) -> None:
     far = runtime.spawn(Worker, 0, name="far-0", role="far")
     with pytest.raises(Odd, match="1 2") as error:
-        far.call("fail").result(60)
+        far.call(Worker.fail).result(60)
     assert error.value.two == 2 and "in far-0" in error.value.__notes__[0]
-    assert far.call("add", np.ones(1)).result(60)[0] == 1
+    assert far.call(Worker.add, np.ones(1)).result(60)[0] == 1
 
 
 def test_one_that_is_killed_is_lost_at_once_with_its_last_words(runtime: LocalRuntime) -> None:
     far = runtime.spawn(Worker, 0, name="far-0", role="far")
-    far.call("say", "farewell").result(60)
-    future = far.call("sleep")
+    far.call(Worker.say, words="farewell").result(60)
+    future = far.call(Worker.sleep)
     time.sleep(0.1)
     os.kill(far._worker.pid, signal.SIGKILL)
     begin = time.monotonic()
@@ -93,7 +93,7 @@ def test_it_ends_with_its_runtime_even_in_the_middle_of_a_call() -> None:
     runtime = LocalRuntime(apart={"far": 1}, drain_seconds=0.5)
     far = runtime.spawn(Worker, 0, name="far-0", role="far")
     far.ready.result(60)
-    far.call("sleep")
+    far.call(Worker.sleep)
     pid = far._worker.pid
     runtime.close()
     assert not Path(f"/proc/{pid}").exists() and not runtime.abandoned
@@ -108,7 +108,7 @@ import queue
 runtime = LocalRuntime(apart={"far": 1})
 far = runtime.spawn(queue.Queue, name="far", role="far")
 far.ready.result()
-far.call("get")  # for ever
+far.call(queue.Queue.get)  # for ever
 print(far._worker.pid, flush=True)
 time.sleep(60)
 """

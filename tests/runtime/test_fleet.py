@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -12,6 +13,17 @@ from rookery.runtime.interface import WorkerLost
 from rookery.runtime.roster import Life, Roster, Terms
 
 
+class Asked:
+    """What the workers would be; nobody makes one."""
+
+    def collect(self, out: Any) -> None: ...
+    def evaluate(self, share: int) -> None: ...
+    def learn(self, generation: int) -> None: ...
+    def publish(self, version: int) -> None: ...
+    def restore(self) -> None: ...
+    def snapshot(self) -> str: ...
+
+
 class Worker:
     """A handle whose calls are answered by the test."""
 
@@ -20,14 +32,14 @@ class Worker:
         self.calls: list[Future] = []
         self.told: list[Any] = []
 
-    def call(self, method: str, *args: Any) -> Future:
+    def call(self, method: Callable[..., Any], *args: Any) -> Future:
         self.calls.append(Future())
         return self.calls[-1]
 
-    def fill(self, method: str, out: Any) -> Future:
+    def fill(self, method: Callable[..., Any], out: Any) -> Future:
         return self.call(method, out)
 
-    def now(self, method: str, *args: Any) -> None:
+    def now(self, method: Callable[..., Any], *args: Any) -> None:
         self.told.append(args)
 
     def kill(self) -> None:
@@ -74,7 +86,7 @@ def test_a_lost_worker_owes_all_its_calls_and_the_next_life_is_greeted_before_it
     bench.begin()
     first = bench.made[0]
     for tag in "ab":
-        bench.fleet.ask(Life(0, 0), "collect", None, tag)
+        bench.fleet.ask(Life(0, 0), tag, Asked.collect, None)
     first.calls[0].set_exception(WorkerLost("killed"))
     assert bench.after(0.0) == [Answer("a", None), Answer("b", None)] and first.killed == 1
     assert not bench.fleet.busy and bench.fleet.within(9.0) == pytest.approx(0.1)
@@ -89,7 +101,7 @@ def test_a_lost_worker_owes_all_its_calls_and_the_next_life_is_greeted_before_it
 def test_a_silent_worker_is_ended_and_what_it_says_later_is_dropped_and_counted() -> None:
     bench = Bench(call_deadline=10.0)
     bench.begin()
-    bench.fleet.ask(Life(0, 0), "collect", None, "a")
+    bench.fleet.ask(Life(0, 0), "a", Asked.collect, None)
     assert bench.after(9.0) == [] and not bench.made[0].killed
     bench.after(2.0)
     assert bench.made[0].killed == 1 and bench.fleet.take([]) == [Answer("a", None)]
@@ -117,7 +129,7 @@ def test_what_a_worker_raises_is_no_loss_and_comes_out_as_it_is(where: str) -> N
     if where == "call":
         future.set_result(None)
         bench.after(0.0)
-        bench.fleet.ask(Life(0, 0), "collect", None, "a")
+        bench.fleet.ask(Life(0, 0), "a", Asked.collect, None)
         future = bench.made[0].calls[0]
     future.set_exception(error := ZeroDivisionError("mine"))
     with pytest.raises(ZeroDivisionError) as caught:
@@ -148,12 +160,12 @@ def test_publishing_reaches_those_that_are_made_and_gathering_names_the_lost() -
     for worker in bench.made[:2]:
         worker.ready.set_result(None)
     bench.after(0.0)
-    assert bench.fleet.publish("publish", 7) == 2 and [w.told for w in bench.made] == [[(7,)], [(7,)], []]
+    assert bench.fleet.publish(Asked.publish, 7) == 2 and [w.told for w in bench.made] == [[(7,)], [(7,)], []]
     for worker, answer in zip(bench.made, ("state", WorkerLost("killed"))):
         future: Future = Future()
         (future.set_exception if isinstance(answer, Exception) else future.set_result)(answer)  # type: ignore[operator]
         worker.call = lambda method, f=future: f  # type: ignore[method-assign, misc]
-    assert bench.fleet.gather("snapshot") == ["state", None, None]
+    assert bench.fleet.gather(Asked.snapshot) == ["state", None, None]
     assert bench.fleet.roster.lives == [0, 1, 0]
 
 
@@ -161,19 +173,20 @@ def test_calls_are_answered_with_their_tags_and_what_is_told_reaches_everybody_i
     bench = Bench(least=2, most=2)
     bench.after(0)
     made = bench.made
-    assert bench.fleet.tell("learn", 1) == 2, "those being made are told, too: it waits until they are"
+    assert bench.fleet.tell(Asked.learn, 1) == 2, "those being made are told, too: it waits until they are"
     assert [len(worker.calls) for worker in made] == [1, 1]
     for worker in made:
         worker.ready.set_result(None)
     bench.after(0)
     life = bench.fleet.next()
     assert life is not None
-    bench.fleet.call(life, "evaluate", 3, tag="share 3")
-    assert bench.fleet.busy and bench.fleet.tell("restore", only=life) == 1
+    bench.fleet.call(life, "share 3", Asked.evaluate, 3)
+    assert bench.fleet.busy and bench.fleet.tell_one(life, Asked.restore) is True
     assert [len(worker.calls) for worker in made] == [3, 1]
     made[0].calls[0].set_exception(WorkerLost("told in vain"))  # nobody waits for it
     made[0].calls[1].set_result("score")
     assert bench.after(0) == [Answer("share 3", "score")]
-    bench.fleet.call(life, "evaluate", 4, tag="share 4")
+    bench.fleet.call(life, "share 4", Asked.evaluate, 4)
     made[0].calls[-1].set_exception(WorkerLost("killed"))
     assert bench.after(0) == [Answer("share 4", None)] and made[0].killed == 1
+    assert bench.fleet.tell_one(life, Asked.restore) is False and len(made[0].calls) == 4, "whoever is gone is not told"

@@ -34,7 +34,7 @@ class Mortal:
         self.handle, self.name, self.ready, self.dead = handle, handle.name, handle.ready, False
         self.owed: list[Future] = []
 
-    def call(self, method: str, *args: Any) -> Future:
+    def call(self, method: Callable[..., Any], *args: Any) -> Future:
         outer: Future = Future()
         if self.dead:
             outer.set_exception(WorkerLost(f"{self.name} was killed"))

@@ -135,18 +135,18 @@ def test_of_a_machine_that_is_silent_nothing_is_waited_for_and_whoever_finds_no_
     runtime = audited().runtime
     assert runtime.room("collector", 0) > 0
     handle = runtime.spawn(Sleeper, name="w", role="collector")
-    assert handle.call("sleep", 0.0).result(60) == 0.0
-    asleep = handle.call("sleep", 30.0)
+    assert handle.call(Sleeper.sleep, 0.0).result(60) == 0.0
+    asleep = handle.call(Sleeper.sleep, 30.0)
     silent.add(node)
     with pytest.raises(WorkerLost, match=r"w is cut off: 10\.0\.0\.9 has been silent"):
         asleep.result(10)
     with pytest.raises(WorkerLost, match="w is cut off"):
-        handle.call("sleep", 0.0).result(1)
+        handle.call(Sleeper.sleep, 0.0).result(1)
     assert runtime.room("collector", 0) == 0, "what is free there is not counted"
     handle.kill()
     again = runtime.spawn(Sleeper, name="w", role="collector")
     silent.clear()
-    assert again.call("sleep", 0.0).result(60) == 0.0
+    assert again.call(Sleeper.sleep, 0.0).result(60) == 0.0
     runtime.close()
 
 

@@ -56,6 +56,9 @@ class Worker:
         self.log.append(value)
         return list(self.log)
 
+    def pair(self, first: int, second: Any) -> tuple[int, list[int]]:
+        return first, second.tolist()
+
     def sleep(self, seconds: float) -> float:
         time.sleep(seconds)
         return time.monotonic()
@@ -118,15 +121,15 @@ def runtime(cluster: None) -> Iterator[RayRuntime]:
 
 def test_calls_run_in_their_order_and_errors_come_out_as_they_were_raised(runtime: RayRuntime) -> None:
     handle = runtime.spawn(Worker, name="w", role="worker")
-    futures = [handle.call("note", i) for i in range(50)]
+    futures = [handle.call(Worker.note, i) for i in range(50)]
     assert futures[-1].result(60) == list(range(50))
     with pytest.raises(ZeroDivisionError, match="in the worker") as error:
-        handle.call("fail").result(60)
+        handle.call(Worker.fail).result(60)
     assert "in fail" in "".join(error.value.__notes__) and "a Ray actor" in error.value.__notes__[0]
     with pytest.raises(Odd, match="with two") as odd:
-        handle.call("fail_oddly").result(60)
+        handle.call(Worker.fail_oddly).result(60)
     assert odd.value.number == 7
-    assert len(handle.call("note", "alive").result(60)) == 51
+    assert len(handle.call(Worker.note, "alive").result(60)) == 51
     broken = runtime.spawn(Worker, True, name="broken", role="worker")
     with pytest.raises(OSError, match="no such environment"):
         broken.ready.result(60)
@@ -134,8 +137,8 @@ def test_calls_run_in_their_order_and_errors_come_out_as_they_were_raised(runtim
 
 def test_a_killed_worker_is_known_at_once_by_all_its_calls(runtime: RayRuntime) -> None:
     handle = runtime.spawn(Worker, name="w", role="worker")
-    pid = handle.call("settings").result(60)["pid"]
-    calls = [handle.call("sleep", 30), handle.call("note", 1), handle.fill("collect", {})]
+    pid = handle.call(Worker.settings).result(60)["pid"]
+    calls = [handle.call(Worker.sleep, 30), handle.call(Worker.note, 1), handle.fill(Worker.collect, {})]
     time.sleep(0.1)
     begin = time.monotonic()
     os.kill(pid, signal.SIGKILL)
@@ -144,25 +147,25 @@ def test_a_killed_worker_is_known_at_once_by_all_its_calls(runtime: RayRuntime) 
             call.result(30)
     assert time.monotonic() - begin < 5.0
     with pytest.raises(WorkerLost):
-        handle.call("note", 2).result(30)
+        handle.call(Worker.note, 2).result(30)
 
 
 def test_a_rollout_is_written_into_its_place_and_pins_nothing(runtime: RayRuntime) -> None:
     handle = runtime.spawn(Worker, name="w", role="worker")
     outs = [{"a": np.zeros((1000, 300)), "b": np.ones(3)} for _ in range(3)]
-    said = [handle.fill("collect", out) for out in outs]
+    said = [handle.fill(Worker.collect, out) for out in outs]
     for number, (future, out) in enumerate(zip(said, outs), start=1):
         answer = future.result(60)
         assert answer.number == number and answer.rollout is out
         assert (out["a"] == number).all() and (out["b"] == 0).all() and out["a"].flags.writeable
-    assert handle.call("note", 0).result(60)[:3] == [False, True, True], "the actor fills one buffer again and again"
+    assert handle.call(Worker.note, 0).result(60)[:3] == [False, True, True], "the actor fills one buffer again and again"
 
 
 def test_after_kill_nothing_is_written_however_late_it_comes(runtime: RayRuntime) -> None:
     handle = runtime.spawn(Worker, name="w", role="worker")
-    handle.call("slowly").result(60)
+    handle.call(Worker.slowly).result(60)
     out = {"a": np.full((1000, 300), -1.0), "b": np.ones(3)}
-    future = handle.fill("collect", out)
+    future = handle.fill(Worker.collect, out)
     handle.kill()
     with pytest.raises(WorkerLost):
         future.result(30)
@@ -176,17 +179,17 @@ def test_what_is_published_is_put_once_and_passes_a_call_that_is_running(
     handles = [runtime.spawn(Worker, name=f"w{i}", role="worker") for i in range(2)]
     for handle in handles:
         handle.ready.result(60)
-        handle.now("give", runtime.put({"x": jax.numpy.ones(2)}))
-        while handle.call("when").result(60) is None:  # the first one imports jax there, which takes as long as it takes
+        handle.now(Worker.give, runtime.put({"x": jax.numpy.ones(2)}))
+        while handle.call(Worker.when).result(60) is None:  # the first one imports jax there, which takes as long as it takes
             time.sleep(0.05)
     puts, put = [], ray.put
     monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
-    slept = [handle.call("sleep", 3.0) for handle in handles]
+    slept = [handle.call(Worker.sleep, 3.0) for handle in handles]
     shared = runtime.put({"x": jax.numpy.ones((500, 500)), "y": jax.numpy.ones(2)})
     for handle in handles:
-        handle.now("give", shared)
+        handle.now(Worker.give, shared)
     for handle, sleep in zip(handles, slept):
-        arrived, kind, total = handle.call("when").result(60)
+        arrived, kind, total = handle.call(Worker.when).result(60)
         assert arrived < sleep.result(60) and total == 250_002
         assert kind.startswith("jax"), "a copy of the worker's own, not a view of the store"
     assert len(puts) == 1
@@ -196,23 +199,33 @@ def test_of_many_publications_the_newest_arrives_and_few_of_the_others(runtime: 
     handle = runtime.spawn(Worker, name="w", role="worker")
     handle.ready.result(60)
     for i in range(200):
-        handle.now("note", i)
+        handle.now(Worker.note, i)
     time.sleep(0.5)
-    log = handle.call("note", "end").result(60)
+    log = handle.call(Worker.note, "end").result(60)
     assert log[-2:] == [199, "end"] and len(log) < 150
+
+
+def test_keywords_arrive_as_such_on_either_lane_and_by_reference_too(runtime: RayRuntime) -> None:
+    handle, tree = runtime.spawn(Worker, name="w", role="worker"), runtime.put({"x": np.ones(2)})
+    assert handle.call(Worker.pair, 1, second=runtime.put(np.arange(3))).result(60) == (1, [0, 1, 2])
+    first, kept = handle.keep(Worker.pair, first=2, second=np.arange(1)).result(60)
+    assert first == 2 and handle.call(Worker.note, value=kept).result(60) == [[0]]
+    handle.now(Worker.give, tree=tree)
+    assert handle.fill(Worker.collect, None).result(60).number == 2, "what was told comes with it"
+    assert handle.call(Worker.when).result(60)[2] == 2.0
 
 
 def test_workers_have_one_thread_their_variables_and_the_cache_of_the_machine(
     runtime: RayRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOKERY_MINE", "handed on")
-    settings = runtime.spawn(Worker, name="w", role="worker").call("settings").result(60)
+    settings = runtime.spawn(Worker, name="w", role="worker").call(Worker.settings).result(60)
     assert settings["NPROC"] == "1" and "Cpu" in settings["devices"] and settings["pid"] != DRIVER
     assert settings["cache"] and settings["mine"] == "handed on"
 
 
 def test_a_role_without_resources_lives_in_this_process(runtime: RayRuntime) -> None:
-    assert runtime.spawn(Worker, name="learner", role="learner").call("settings").result(5)["pid"] == DRIVER
+    assert runtime.spawn(Worker, name="learner", role="learner").call(Worker.settings).result(5)["pid"] == DRIVER
 
 
 def test_a_head_that_is_silent_for_too_long_ends_the_run_with_7(runtime: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:

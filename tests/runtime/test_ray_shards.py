@@ -61,9 +61,9 @@ def test_a_rollout_that_stays_in_the_store_is_given_to_another_worker_by_referen
     runtime = runtime_of(collector=1, shard=1)
     writer = runtime.spawn(Writer, name="writer", role="collector")
     reader = runtime.spawn(Reader, name="reader", role="shard")
-    said = writer.fill("collect", None).result(60)
+    said = writer.fill(Writer.collect, None).result(60)
     assert said.number == 3 and isinstance(said.rollout, Kept), "the driver has a reference and nothing else"
-    seen = reader.call("look", said.rollout, 5).result(60)
+    seen = reader.call(Reader.look, said.rollout, 5).result(60)
     assert seen == (1 << 40, "ndarray", False, 5), "as it was written: 64 bits, no copy"
     runtime.close()
 

@@ -153,7 +153,7 @@ class SimulatedHandle:
         self.ready: Future = Future()
         self.ready.set_result(None)
 
-    def fill(self, method: str, out: Any) -> Future:
+    def fill(self, method: Callable[..., Any], out: Any) -> Future:
         return self.call(method, out)
 
     def kill(self) -> None:
@@ -169,11 +169,12 @@ class SimulatedHandle:
         for future in owed:
             future.set_exception(WorkerLost(f"{self.name} was killed"))
 
-    def call(self, method: str, *args: Any) -> Future:
+    def call(self, asked: Callable[..., Any], *args: Any) -> Future:
         future: Future = Future()
         if self.dead:
             future.set_exception(WorkerLost(f"{self.name} was killed"))
             return future
+        method = asked.__name__
         self.queue.append((future, method, args))
         if method in ("snapshot", "published", "publish") and self.running is None and len(self.queue) == 1:
             self.queue.clear()  # asked for when nothing is in flight, and waited for
@@ -182,8 +183,8 @@ class SimulatedHandle:
         self.start()
         return future
 
-    def now(self, method: str, *args: Any) -> Any:
-        return getattr(self.worker, method)(*args)
+    def now(self, method: Callable[..., Any], *args: Any) -> Any:
+        return getattr(self.worker, method.__name__)(*args)
 
     def start(self) -> None:
         """Begins the next call, if the worker is free."""

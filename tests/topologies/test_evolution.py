@@ -142,8 +142,8 @@ class Spoiled:
         self.runtime, self.handle, self.name, self.ready = runtime, handle, handle.name, handle.ready
         self.kill, self.lost = handle.kill, None  # type: Any, BaseException | None
 
-    def call(self, method: str, *args: Any) -> Future:
-        runtime = self.runtime
+    def call(self, asked: Callable[..., Any], *args: Any) -> Future:
+        runtime, method = self.runtime, asked.__name__
         runtime.calls[self.name, method] += 1  # type: ignore[index]
         self.lost = self.lost or runtime.spoil(self.name, method, runtime.calls[self.name, method])  # type: ignore[index]
         generation = args[0] if method == "evaluate" else getattr(args[0], "number", 0)
@@ -153,7 +153,7 @@ class Spoiled:
             future: Future = Future()
             future.set_exception(self.lost)
             return future
-        answer = self.handle.call(method, *args)
+        answer = self.handle.call(asked, *args)
         answer.add_done_callback(lambda f: None if f.cancelled() else note(f.result()))
         return answer
 

@@ -48,8 +48,8 @@ def ranks() -> Iterator[list[Any]]:
     """Two processes that have joined; each test gives them another agent."""
     runtime = LocalRuntime(apart={"learner": 2}, prepare=startup.prepare)
     handles = [runtime.spawn(Rank, name=f"learner-{i}", role="learner") for i in range(2)]
-    address = handles[0].call("address").result(120)
-    for joined in [handle.call("join", address, i, 2, None) for i, handle in enumerate(handles)]:
+    address = handles[0].call(Rank.address).result(120)
+    for joined in [handle.call(Rank.join, address, i, 2, None) for i, handle in enumerate(handles)]:
         joined.result(120)
     yield handles
     runtime.close()
@@ -61,7 +61,7 @@ def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ran
     agent = CASES[case].build(envs.spec_of("CartPole-v1"), num_updates=10)
     collector = Collector(agent, lambda: envs.make("CartPole-v1", B))
     alone = Learner(agent, seed=3)
-    begun = [rank.call("begin", agent, 3, 1, 0, None) for rank in ranks]
+    begun = [rank.call(Rank.begin, agent, 3, 1, 0, None) for rank in ranks]
     assert [future.result(120) is None for future in begun] == [False, True]
     before = None
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ran
         one = alone.learn(Batch(rollout, weight, np.zeros(B, np.int64)))
         halves = [slice(0, B // 2), slice(B // 2, B)]
         calls = [
-            rank.call("learn", [arrays.columns(rollout, half)], [Cut(0, B // 2)], weight[half], 1.0)
+            rank.call(Rank.learn, [arrays.columns(rollout, half)], [Cut(0, B // 2)], weight[half], 1.0)
             for rank, half in zip(ranks, halves)
         ]
         first, second = (call.result(120) for call in calls)

@@ -43,8 +43,9 @@ class Handle:
         self.queue: list[tuple[Future, str, tuple]] = []
         self.called: list[str] = []
 
-    def call(self, method: str, *args: Any) -> Future:
+    def call(self, asked: Callable[..., Any], *args: Any) -> Future:
         future: Future = Future()
+        method = asked.__name__
         if self.dead:
             future.set_exception(WorkerLost(f"{self.name} is gone"))
         self.queue.append((future, method, args))
