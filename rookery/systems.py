@@ -160,7 +160,10 @@ def _plain_id(env: str) -> str:
 
 ATARI = {"reward_clip": "unit", "network": {"encoder": "nature"}, "total_steps": 10_000_000}
 # V-trace as published, for clipped rewards and many environments
-IMPALA = {"rollout_length": 20, "trace_lambda": 1.0, "learning_rate": 6e-4, "anneal": False, "entropy_cost": 0.01}
+IMPALA = {
+    "rollout_length": 20, "trace_lambda": 1.0, "learning_rate": 6e-4, "anneal": False, "entropy_cost": 0.01,
+    "rmsprop_epsilon": 0.01,
+}  # fmt: skip
 AS_THEY_COME = {"normalise_observations": False, "normalise_rewards": False}
 PRESETS: tuple[Preset, ...] = (
     # CartPole: many environments at once, because one numpy call steps them all; tuned for time, not for steps
@@ -178,7 +181,7 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("impala", "seed"), "CartPole-v1", {
         "num_envs": 64, "groups": 1, "rollout_length": 16, "trace_lambda": 1.0, "learning_rate": 3e-3, "value_steps": 1,
-        "total_steps": 800_000,
+        "rmsprop_epsilon": 0.01, "total_steps": 800_000,
     }),
     Preset(("appo", "sample-factory"), "CartPole-v1", {
         "num_envs": 32, "groups": 1, "rollout_length": 32, "epochs": 2, "minibatches": 4, "learning_rate": 3e-3,

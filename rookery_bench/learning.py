@@ -126,12 +126,12 @@ DISCRETE = (
 )  # fmt: skip
 UNTUNED: tuple[Task, ...] = (
     *(
-        Task(f"untuned-{board}-{system}", f"{system} --env {words} --total-steps 250000", at_least=0.9)
+        Task(f"untuned-{board}-{system}", f"{system} --env {words} --total-steps 250000", at_least=0.9, minutes=60)
         for board, words in BOARDS.items()
         for system in DISCRETE
     ),
     *(
-        Task(f"untuned-acrobot-{system}", f"{system} --env Acrobot-v1 --total-steps 500000", at_least=-110)
+        Task(f"untuned-acrobot-{system}", f"{system} --env Acrobot-v1 --total-steps 500000", at_least=-110, minutes=60)
         for system in (*DISCRETE, "es", "ars")
     ),
     *(
@@ -140,7 +140,10 @@ UNTUNED: tuple[Task, ...] = (
         for system in systems  # those with a replay learn more from fewer steps, and take longer over each
     ),
     Task("untuned-mountaincar-ppo", "ppo --env MountainCarContinuous-v0 --total-steps 500000", at_least=90),
-    Task("untuned-pendulum-ppo", "ppo --env Pendulum-v1 --total-steps 500000", at_least=-250),
+    *(
+        Task(f"untuned-pendulum-{system}", f"{system} --env Pendulum-v1 --total-steps 500000", at_least=-250)
+        for system in ("ppo", "a2c", "impala", "appo")
+    ),
     Task("untuned-bipedal-ppo", "ppo --env BipedalWalker-v3 --total-steps 2000000", at_least=250, minutes=60),
     Task("untuned-hopper-ppo", "ppo --env Hopper-v5 --total-steps 1000000", at_least=1500, minutes=60),
     *(Task(f"untuned-dict-obs-{system}", f"{system} --env dict-obs --total-steps 100000", at_least=7.6) for system in DISCRETE),

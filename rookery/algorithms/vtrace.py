@@ -4,7 +4,7 @@ An actor-critic that learns from slightly old data: truncated importance weights
 the policy that acted and the one that learns.
 
 The loss is summed over the T·B rows of a batch, as published: the clip of its gradient and RMSProp's epsilon, which
-belong to that sum, stand as in the paper. (RMSProp divides the sum out again: the learning rate belongs to no batch.)
+belong to that sum, are in the paper's units. (RMSProp divides the sum out again: the learning rate belongs to no batch.)
 
 Differs from the paper: rewards are divided by the running deviation of the return where they are not clipped; a value with a
 network of its own is fitted to each batch by several steps, where the policy takes one.
@@ -56,8 +56,8 @@ class VTrace:
     """By the deviation of returns; None: unless clipped."""
     max_gradient_norm: Positive = 40.0
     """Of the loss summed over the T·B rows of a batch."""
-    rmsprop_epsilon: Positive = 0.01
-    """Below the root, of the squared gradient of that sum: 2.4e-8 of a mean over the paper's 640 rows."""
+    rmsprop_epsilon: Positive = 1e-5
+    """Below the root, of the squared gradient of that sum. (IMPALA on Atari: 0.01, for clipped rewards.)"""
     previous: bool = False
     """Show the network its previous action and reward (IMPALA's LSTM agents)."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
