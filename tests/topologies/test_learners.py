@@ -56,6 +56,11 @@ def ranks() -> Iterator[list[Any]]:
     assert not runtime.abandoned
 
 
+def _of_the_update(report: dict[str, float]) -> dict[str, float]:
+    """Without what is looked at now and then, by the clock of whoever looks."""
+    return {name: value for name, value in report.items() if not name.startswith("health/")}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ranks: list[Any]) -> None:
     agent = CASES[case].build(envs.spec_of("CartPole-v1"), num_updates=10)
@@ -79,7 +84,7 @@ def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ran
         before = before or one.params
         assert second.params is None and second.report == {} and first.version == second.version == one.version
         assert first.trained_steps + second.trained_steps == one.trained_steps
-        assert first.report == pytest.approx(one.report, rel=1e-3, abs=1e-5)
+        assert _of_the_update(first.report) == pytest.approx(_of_the_update(one.report), rel=1e-3, abs=1e-5)
         paths = jax.tree_util.tree_leaves_with_path(one.params)
         for (path, mine), theirs in zip(paths, jax.tree.leaves(first.params)):
             if ".lost" not in jax.tree_util.keystr(path):  # that is rounding itself
