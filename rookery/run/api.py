@@ -61,17 +61,17 @@ def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Train
 
 def load(
     path: str | Path, *, which: str | int | None = None, root: str | Path = "runs", algorithm: Any = None, env: Any = None,
-    torso: Any = None,
+    topology: Any = None, torso: Any = None,
 ) -> Any:  # fmt: skip
     """The policy of a run or of a checkpoint: `action, memory = policy(observation, memory)`.
 
     which: of a run, "best" by evaluation, "last", or the number of updates of a checkpoint; by default the best where an
     evaluation ended the run (`stop_eval_return`), else the last. A damaged one is passed over, with a warning, unless it was
-    asked for. An algorithm, environment or network (torso) of your own is not part of any file: pass it again.
+    asked for. An algorithm, environment, topology or network (torso) of your own is not part of any file: pass it again.
     """
     startup.prepare()
     run = Run.open(path, root)
-    cfg = config.from_dict(config_of(run), algorithm=algorithm, env=env, torso=torso)
+    cfg = config.from_dict(config_of(run), algorithm=algorithm, env=env, topology=topology, torso=torso)
     return loaded_policy(cfg, chosen(run, which))[0]
 
 

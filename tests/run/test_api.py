@@ -23,6 +23,7 @@ from rookery.run import api, checkpoint
 from rookery.run.checkpoint import CheckpointError
 from rookery.run.config import ConfigError, resolve
 from rookery.run.directory import Run
+from rookery.topologies.sync import Sync
 from rookery.workers.nonfinite import NonFinite
 from rookery.workers.policy import Policy
 
@@ -280,3 +281,14 @@ def test_a_run_ends_after_so_many_updates_and_is_given_more(tmp_path):
         for _ in trainer:
             pass
         assert trainer.finish().metrics["updates"] == 9
+
+
+class OwnSync(Sync):
+    """A topology of a user's own."""
+
+
+def test_a_run_with_a_topology_of_its_own_is_loaded_when_it_is_passed_again(tmp_path):
+    result = rookery.train("a2c", env="identity", topology=OwnSync(), total_steps=200, runs=str(tmp_path), run="r", **SMALL)
+    with pytest.raises(ConfigError, match=r"topology of its own.*rookery.load\(run, topology=\.\.\.\)"):
+        rookery.load(result.run)
+    same(rookery.load(result.run, topology=OwnSync()).params, result.policy.params)
