@@ -120,7 +120,7 @@ SYSTEMS: dict[str, System] = {
             },
         ),
         System("gala", "a2c:A2C", "gossip:Gossip", "actor-critics that gossip in a ring", "Assran et al. 2019",
-               {**PUBLISHED, "learning_rate": 1.4e-3, "anneal": False, "num_envs": 16}),
+               {**PUBLISHED, "learning_rate": 1.4e-3, "anneal": False, "num_envs": 16, "rmsprop_epsilon": 1e-10}),
         System(
             "gorila", "dqn:DQN", "parameter_server:ParameterServer", "DQN in bundles, parameters in shards", "Nair et al. 2015",
             {"max_staleness": 100, "outlier_deviations": 8.0, **STEADY},
@@ -222,7 +222,7 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("gala",), "CartPole-v1", {
         "num_envs": 64, "peers": 4, "rollout_length": 8, "learning_rate": 3e-3, "entropy_cost": 0.001, "anneal": True,
-        "total_steps": 600_000,
+        "rmsprop_epsilon": 1e-5, "total_steps": 600_000,
     }),
     Preset(("es",), "CartPole-v1", {
         "population": 64, "num_envs": 32, "max_episode_steps": 500, "sigma": 0.1, "learning_rate": 0.05, "total_steps": 500_000,
@@ -258,7 +258,9 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # the value's error counts half its square, as in the code of A2C's and GALA's authors
     Preset(("a2c",), "atari", {**ATARI, **PUBLISHED, "num_envs": 16, "groups": 2, "value_cost": 1.0}),
-    Preset(("gala",), "atari", {**ATARI, "num_envs": 64, "peers": 4, "anneal": True, "value_cost": 1.0}),
+    Preset(("gala",), "atari", {
+        **ATARI, "num_envs": 64, "peers": 4, "anneal": True, "value_cost": 1.0, "rmsprop_epsilon": 1e-5,
+    }),
     # four environments for each worker: a gradient of 5 rows costs nearly as much as one of 20
     Preset(("a3c",), "atari", {
         **ATARI, "network": {"encoder": "shallow"}, "num_envs": 16, "workers": 4, "value_cost": 1.0,
