@@ -32,7 +32,7 @@ class A2C:
 
     rollout_lengths: ClassVar[tuple[int, int]] = (16, 32)  # shorter ones are too few rows, longer ones did not help
     rollout_length: Count | None = None
-    """None: 16 to 32, so that a short run makes 3,000 updates, too."""
+    """None: 32; fewer in a short run, down to 16, where the value has a network of its own."""
     discount: Share = 0.99
     gae_lambda: Share = 0.95
     learning_rate: Rate = 2e-3

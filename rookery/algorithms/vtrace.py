@@ -36,7 +36,7 @@ class VTrace:
 
     rollout_lengths: ClassVar[tuple[int, int]] = (16, 32)  # shorter ones are too few rows, longer ones did not help
     rollout_length: Count | None = None
-    """None: 16 to 32, so that a short run makes 3,000 updates, too."""
+    """None: 32; fewer in a short run, down to 16, where the value has a network of its own."""
     discount: Share = 0.99
     rho_bar: Positive = 1.0
     c_bar: Positive = 1.0

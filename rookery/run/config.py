@@ -130,8 +130,20 @@ class Config:
         if getattr(self.algorithm, "rollout_length", 1) is not None:
             return self
         per_row = self.topology.steps_per_update(dataclasses.replace(self.algorithm, rollout_length=1))
-        algorithm = fitting.settled(self.algorithm, total_steps=self.run.total_steps, steps_per_row=per_row or 1)
+        algorithm = fitting.settled(
+            self.algorithm, total_steps=self.run.total_steps, steps_per_row=per_row or 1, separate=self._separate()
+        )
         return dataclasses.replace(self, algorithm=algorithm)
+
+    def _separate(self) -> bool:
+        """Do policy and value have a network each? What is wrong with an environment is said where it is made for good."""
+        from rookery.networks.network import separate
+        from rookery.run.assemble import spec_of
+
+        try:
+            return separate(spec_of(self), self.algorithm.network, self.torso)
+        except Exception:
+            return False
 
     @property
     def steps_per_update(self) -> float:

@@ -16,15 +16,16 @@ HALF = 2  # and over no more than half of it
 UPDATES = 3_000  # of a run, at least, as far as rollouts can be made shorter for it
 
 
-def settled(algorithm: Any, *, total_steps: int, steps_per_row: float) -> Any:
+def settled(algorithm: Any, *, total_steps: int, steps_per_row: float, separate: bool) -> Any:
     """`algorithm` with a rollout length where it was left to the run (None). steps_per_row: of an update, for each row.
 
-    Recurrent networks have the longest: gradients reach back no further than a rollout.
+    Where policy and value share a network (not `separate`) it is the longest: small batches are too noisy for one that takes
+    a single step on each (on a board of 8 x 8 the policy collapses), and gradients of a recurrent one reach no further.
     """
     if getattr(algorithm, "rollout_length", 1) is not None:
         return algorithm
     shortest, longest = algorithm.rollout_lengths
-    rows = longest if algorithm.network.core != "none" else round(total_steps / (UPDATES * steps_per_row))
+    rows = round(total_steps / (UPDATES * steps_per_row)) if separate else longest
     return dataclasses.replace(algorithm, rollout_length=min(longest, max(shortest, rows)))
 
 

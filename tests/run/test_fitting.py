@@ -48,6 +48,10 @@ def test_rollouts_of_a_short_run_are_short_so_that_it_makes_enough_updates(syste
     assert rows(total_steps=240_000, num_envs=4) == 20, "what counts are updates"
     assert rows(total_steps=200_000, rollout_length=5) == 5, "as it was given"
     assert rows(total_steps=200_000, network={"core": "lstm"}) == 32, "gradients reach back no further than a rollout"
+    assert rows(total_steps=200_000, network={"heads": "shared"}) == 32, "one step on a batch wants a large one"
+    board = resolve(system, env="catch", env_options={"rows": 8, "columns": 8}, total_steps=200_000)
+    assert board.settled().algorithm.rollout_length == 32, "a convolution is shared"
+    assert resolve(system, env="no-such-env", total_steps=200_000).settled().algorithm.rollout_length == 32, "refused later"
 
 
 def test_a_run_keeps_the_rollout_length_that_it_began_with():
