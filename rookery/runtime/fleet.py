@@ -20,7 +20,7 @@ ROOM_SECONDS = 2.0  # between looks at what the cluster has
 _logger = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     tag: Any  # what the call was asked with
     result: Any  # None: the worker is gone, and the call was not done
 
@@ -109,7 +109,7 @@ class Fleet(Generic[W]):
         """Is an answer owed?"""
         return bool(self._dropped) or any(self.roster.alive(life) for life, _ in self._calls.values())
 
-    def take(self, ready: Iterable[Future]) -> list[Answer]:
+    def take(self, ready: Iterable[Future]) -> list[Reply]:
         """The answers among the futures that are done; those of calls that will never be answered have no result."""
         answers, now = [], self._clock()
         for future in ready:
@@ -124,9 +124,9 @@ class Fleet(Generic[W]):
                 del self._calls[future]
                 if self.roster.answered(life, now):
                     error = future.exception()
-                    answers.append(Answer(tag, error if isinstance(error, ArgumentLost) else future.result()))
+                    answers.append(Reply(tag, error if isinstance(error, ArgumentLost) else future.result()))
         dropped, self._dropped = self._dropped, []
-        return [*answers, *(Answer(tag, None) for tag in dropped)]
+        return [*answers, *(Reply(tag, None) for tag in dropped)]
 
     def publish(self, method: Callable[Concatenate[W, P], Any], *args: P.args, **kwargs: P.kwargs) -> int:
         """Broadcast to all workers that are made, on the lane beside their calls and before the next. -> how many."""

@@ -37,8 +37,8 @@ class EnvironmentHost(Protocol):
     """Step environments elsewhere: an EnvHost (workers/host.py), which the runtime may not import."""
 
     def reset(self, seed: int) -> TimeStep: ...
-    def step(self, group: int, action: PyTree) -> Any: ...  # a host.Stepped
-    def rebuild(self, env_id: int, group: int) -> Any: ...  # a host.Stepped
+    def step(self, group: int, action: PyTree) -> Any: ...  # a host.HostStep
+    def rebuild(self, env_id: int, group: int) -> Any: ...  # a host.HostStep
 
 
 class HostedPool:

@@ -23,7 +23,7 @@ from rookery.runtime.interface import Out, P, R, W, W_co
 _STOP = object()
 
 
-class Handle(Generic[W_co]):
+class LocalHandle(Generic[W_co]):
     """A worker that was spawned. `call` queues a method and returns a Future; `now` runs one at once."""
 
     def __init__(self, name: str, make: Callable[[], Any], kill: Callable[[], None] = lambda: None) -> None:
@@ -108,23 +108,23 @@ class LocalRuntime:
         self, *, drain_seconds: float = 20.0, apart: Mapping[str, int] | None = None, prepare: Callable[[], None] | None = None
     ) -> None:
         """apart: roles that live in processes, and how many of each share the cores; prepare: before anything in one."""
-        self._handles: list[Handle] = []
-        self._children: list[Handle] = []
+        self._handles: list[LocalHandle] = []
+        self._children: list[LocalHandle] = []
         self._closed = False
         self._apart, self._prepare = apart or {}, prepare or _nothing
         self._drain_seconds = drain_seconds
         self.abandoned: list[str] = []  # a thread cannot be killed: those that did not end are named here
 
-    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle[W]:
+    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> LocalHandle[W]:
         if role in self._apart:
             if self._closed:  # nobody would end it
                 raise RuntimeError(f"{name} was to be started after its runtime was closed")
             threads = max(1, self.room(role, 0) // self._apart[role])
             child = Child(name, (self._prepare, worker, args, kwargs), {"NPROC": str(threads)})  # XLA's threads
-            handle: Handle[W] = Handle(name, child.made, child.kill)
+            handle: LocalHandle[W] = LocalHandle(name, child.made, child.kill)
             self._children.append(handle)
         else:
-            handle = Handle(name, lambda: worker(*args, **kwargs))
+            handle = LocalHandle(name, lambda: worker(*args, **kwargs))
             self._handles.append(handle)
         return handle
 

@@ -42,11 +42,11 @@ from ray import exceptions
 
 from rookery import signals
 from rookery.data.queue import Stored
-from rookery.runtime.carried import Carried, carried
 from rookery.runtime.interface import ArgumentLost, Handle, Out, P, R, Resources, RuntimeRefused, W, W_co, WorkerLost
-from rookery.runtime.links import LOOK_SECONDS, SILENT_SECONDS, Address, Links
 from rookery.runtime.local import LocalRuntime
-from rookery.runtime.undertaker import MARK, await_death, end, watch_over
+from rookery.runtime.ray_cleanup import MARK, await_death, end, watch_over
+from rookery.runtime.reachability import LOOK_SECONDS, SILENT_SECONDS, Address, Reachability
+from rookery.runtime.remote_error import RemoteError, remote_error
 from rookery.trees import tree_map
 
 LOST = (
@@ -103,18 +103,18 @@ class InsecureCluster(UserWarning):
     """Whoever reaches this cluster can run code in it."""
 
 
-def _carrying(function: Callable[..., Any]) -> Callable[..., Any]:
+def _remote_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def carrying(*args: Any) -> Any:
+    def passing_on(*args: Any) -> Any:
         try:
             return function(*args)
         except Exception as error:
-            raise carried(error) from None
+            raise remote_error(error) from None
 
-    return carrying
+    return passing_on
 
 
-class Host:
+class WorkerActor:
     """The actor: one worker, its calls in their order, and the lane beside them."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Host:
         self._buffer: Any = None
         self._heard, self._hearing = 0, threading.Lock()
 
-    @_carrying
+    @_remote_errors
     def make(self, check: Callable[[], None], worker: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[str, int]:
         """-> the machine and the process that it lives in."""
         os.environ["ROOKERY_HOST"] = ray.util.get_node_ip_address()  # where ranks of a learner find each other
@@ -130,13 +130,13 @@ class Host:
         self._worker = worker(*args, **kwargs)
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    @_carrying
+    @_remote_errors
     def call(self, asked: str, *values: Any) -> Any:
         """Call the worker, with views of the store where it takes them (it copies, in numpy), else with copies of its own."""
         given = values if getattr(self._worker, "takes_views", False) else tuple(map(_given, values))
         return _plain(self._do(asked, given))
 
-    @_carrying
+    @_remote_errors
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
         """What is said of a rollout, and the rollout: two objects, so that whoever passes it on need not touch it.
 
@@ -162,9 +162,9 @@ class Host:
         return getattr(self._worker, method)(*values[:first], **dict(zip(names, values[first:])))
 
 
-Host.now = ray.method(concurrency_group="lane")(Host.now)  # type: ignore[method-assign]
+WorkerActor.now = ray.method(concurrency_group="lane")(WorkerActor.now)  # type: ignore[method-assign]
 _remote: Any = ray.remote  # its stubs do not know of concurrency groups
-_Actor = _remote(concurrency_groups={"lane": 1}, max_restarts=0, max_task_retries=0)(Host)
+_Actor = _remote(concurrency_groups={"lane": 1}, max_restarts=0, max_task_retries=0)(WorkerActor)
 
 
 class Shared:
@@ -189,7 +189,7 @@ class Kept(Shared):
 
 class RayHandle(Generic[W_co]):
     def __init__(self, runtime: RayRuntime, name: str, actor: Any, made: Sequence[Any]) -> None:
-        """made: the arguments of Host.make."""
+        """made: the arguments of WorkerActor.make."""
         self.name, self.actor, self._runtime = name, actor, runtime
         self.fence, self.dead = threading.Lock(), False
         self.owed: set[Future] = set()
@@ -390,9 +390,9 @@ class RayRuntime:
 
     def _listen(self) -> None:
         """Ray itself may take a minute to give up a machine that is cut off, and never does where its head can reach it."""
-        links = Links()
+        reachability = Reachability()
         while not self._closed:
-            silent = frozenset(links.look(machines := self._machines))
+            silent = frozenset(reachability.look(machines := self._machines))
             for node in silent - self._cut:
                 _logger.warning("%s:%d cannot be reached: its workers are given up", *machines[node])
             self._cut = silent
@@ -695,7 +695,7 @@ def _signals_kept() -> Iterator[None]:
 def _translated(error: BaseException, name: str) -> BaseException:
     """What a worker raised, as it raised it; or that it is gone."""
     if isinstance(error, exceptions.RayTaskError):
-        if isinstance(error.cause, Carried):
+        if isinstance(error.cause, RemoteError):
             return error.cause.unpacked(f"{name}, a Ray actor")
         if isinstance(error.cause, exceptions.ObjectLostError):  # of an argument: the task itself was begun
             return ArgumentLost(f"what {name} was to be given is gone: {str(error.cause).splitlines()[0]}")

@@ -23,7 +23,7 @@ from rookery.data.queue import Taken
 from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
-from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
+from rookery.topologies.compatibility import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, loop_edges, replay_facts
 from rookery.topologies.learners import AnyLearner
 from rookery.topologies.shards import AnyTable, open_table, written
@@ -70,7 +70,7 @@ class ActorLearner:
     def graph(self, agent: Agent, spec: Spec) -> Graph:
         if self.inference == "central":
             return central.graph(self, agent, spec)
-        each = central.cut(self).columns
+        each = central.rollout_shape(self).columns
         steps = each * self.rollouts_per_batch * agent.needs.rollout_length
         return Graph(
             nodes={"environment": self.num_envs, "collector": span(self.collectors)[1], "learner": 1},
@@ -81,9 +81,9 @@ class ActorLearner:
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         try:
-            crew, cut = central.crew(self, job, snapshot), central.cut(self)
+            crew, shape = central.crew(self, job, snapshot), central.rollout_shape(self)
             queue = open_table(
-                job.runtime, job.agent.needs, crew.specs, collectors=cut.writers, in_flight=self.in_flight, parts=cut.parts,
+                job.runtime, job.agent.needs, crew.specs, collectors=shape.writers, in_flight=self.in_flight, parts=shape.parts,
                 slots=self.slots(), prefetch=self.prefetch, ahead=2, seed=job.seed, stored=crew.stored, shown=job.shown,
             )  # fmt: skip
             if snapshot is not None:

@@ -30,11 +30,11 @@ from rookery.data.memory import check_fits
 from rookery.envs.jax_sources import build, is_jax_id, kind_of
 from rookery.envs.registry import JAX_IDS
 from rookery.ranges import Count, Workers
-from rookery.topologies.fits import rows_of
+from rookery.topologies.compatibility import rows_of
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers import ring
-from rookery.workers.program import Advanced, Pace, Program
+from rookery.workers.anakin_program import Advanced, AnakinProgram, Pace
 from rookery.workers.shapes import rollout_specs
 
 if TYPE_CHECKING:
@@ -102,27 +102,27 @@ class Anakin:
         if job.devices > 1:
             raise ValueError(f"--devices {job.devices}: Anakin's program lives on one device, use --devices 1 or Sync")
         try:
-            host = _Host(self, job, snapshot)
+            driver = _ProgramDriver(self, job, snapshot)
             while True:
-                coming = host.program.call(Program.advance)
+                coming = driver.program.call(AnakinProgram.advance)
                 while not job.runtime.wait([coming], TICK_SECONDS)[0]:
-                    yield host.progress(snapshot=None)
-                host.take(coming.result())
-                yield host.progress(snapshot=host.snapshot)
+                    yield driver.progress(snapshot=None)
+                driver.take(coming.result())
+                yield driver.progress(snapshot=driver.snapshot)
         finally:
             job.runtime.close()
 
 
-class _Host:
+class _ProgramDriver:
     """What the driver holds of the program."""
 
     def __init__(self, topology: Anakin, job: Job, snapshot: PyTree | None) -> None:
         self.topology, self.meters = topology, Meters.continued(snapshot)
         self.program = job.runtime.spawn(
-            Program, job.agent, _env_of(job), num_envs=topology.num_envs, num_seeds=topology.num_seeds,
+            AnakinProgram, job.agent, _env_of(job), num_envs=topology.num_envs, num_seeds=topology.num_seeds,
             pace=topology.pace(job.agent), seed=job.seed, snapshot=snapshot, name="program", role="learner",
         )  # fmt: skip
-        self.params, self.version = self.program.call(Program.published).result()
+        self.params, self.version = self.program.call(AnakinProgram.published).result()
         self.returns: list[list[float]] = [[] for _ in range(topology.num_seeds)]  # the newest of each seed
         if snapshot is not None:
             self.returns = [list(map(float, returns)) for returns in snapshot["returns"]]
@@ -158,7 +158,7 @@ class _Host:
 
     def snapshot(self) -> PyTree:
         returns = [np.array(returns, np.float64) for returns in self.returns]
-        return self.program.call(Program.snapshot).result() | {"meters": self.meters.snapshot(), "returns": returns}
+        return self.program.call(AnakinProgram.snapshot).result() | {"meters": self.meters.snapshot(), "returns": returns}
 
 
 # ------------------------------------------------------------------------------------------------- what fits

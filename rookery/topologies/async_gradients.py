@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rookery.ranges import Count, Natural, Workers
-from rookery.topologies.fits import rows_of, shipped_gradients
+from rookery.topologies.compatibility import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
-from rookery.topologies.places import head_count, place_workers, slow_bytes
 from rookery.topologies.staleness import Staleness
+from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.gradients import Found, GradientWorker
 from rookery.workers.learner import Update
@@ -101,7 +101,7 @@ class _Exchange:
             ParameterShard, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
             name="learner", role="learner",
         )  # fmt: skip
-        self.fleet = place_workers(
+        self.fleet = spawn_fleet(
             job, GradientWorker, "worker", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot
         )
         self.meters = Meters.continued(snapshot)
@@ -149,7 +149,7 @@ class _Exchange:
         self.meters.report["sample_reuse"] = self.meters.trained_steps / max(1, self.meters.env_steps)
 
     def workers(self) -> dict[str, int]:
-        return head_count(self.fleet)
+        return fleet_counts(self.fleet)
 
     def inspect(self) -> dict[str, float]:
         return {}

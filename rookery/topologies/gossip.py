@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 from rookery.data import arrays
 from rookery.ranges import Count, Natural, Workers
 from rookery.runtime.roster import Life
-from rookery.topologies.fits import rows_of, shipped_gradients
+from rookery.topologies.compatibility import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
-from rookery.topologies.places import head_count, place_workers
 from rookery.topologies.staleness import Staleness
+from rookery.topologies.worker_fleet import fleet_counts, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.parameters import state_of
-from rookery.workers.peer import Peer, Stepped
+from rookery.workers.peer import Peer, PeerStep
 from rookery.workers.shapes import rollout_specs
 
 
@@ -82,7 +82,7 @@ class Gossip:
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         try:
-            ring = _Ring(self, job, snapshot)
+            ring = _GossipRing(self, job, snapshot)
             while True:
                 ring.ask_peers()
                 ring.serve(TICK_SECONDS)
@@ -92,14 +92,14 @@ class Gossip:
             job.runtime.close()
 
 
-class _Ring:
+class _GossipRing:
     """Who has sent what. All of it belongs to the driver's thread, which passes references on and looks into none."""
 
     def __init__(self, topology: Gossip, job: Job, snapshot: PyTree | None) -> None:
         count = topology.peers
         each = envs_each(topology.num_envs, count, topology.groups, whose="peers")
         self.job, self.count, self.bound = job, count, topology.max_staleness
-        self.fleet = place_workers(job, Peer, "peer", count=count, envs_each=each, groups=topology.groups, snapshot=snapshot)
+        self.fleet = spawn_fleet(job, Peer, "peer", count=count, envs_each=each, groups=topology.groups, snapshot=snapshot)
         self.meters = Meters.continued(snapshot)
         self.staleness = Staleness(snapshot=snapshot["staleness"] if snapshot else None)
         ring = snapshot["ring"] if snapshot else {name: [0] * count for name in ("steps", "mixed")}
@@ -155,7 +155,7 @@ class _Ring:
             if answer is not None:  # else its peer is gone: what it played was not counted
                 self._stepped(place, *answer)
 
-    def _stepped(self, place: int, stepped: Stepped, params: Any) -> None:
+    def _stepped(self, place: int, stepped: PeerStep, params: Any) -> None:
         self.steps[place] += 1
         self.sent[place].append((self.steps[place], params))
         if place == 0:
@@ -171,7 +171,7 @@ class _Ring:
         }
 
     def workers(self) -> dict[str, int]:
-        return head_count(self.fleet)
+        return fleet_counts(self.fleet)
 
     def inspect(self) -> dict[str, float]:
         """Of the peer that is evaluated."""

@@ -12,7 +12,7 @@ import numpy as np
 from rookery.data import arrays
 from rookery.data.demonstrations import Demonstrations
 from rookery.data.replay import batch_specs, check_memory
-from rookery.envs import Mended
+from rookery.envs import Incident
 from rookery.envs.budget import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
@@ -73,8 +73,8 @@ class Progress:
     updates: int
     episodes: int
     finished: list[Episode]  # since the last Progress
-    env_failures: int  # of environments, mended
-    mended: list[Mended]  # since the last Progress
+    env_failures: int  # of environments that were rebuilt
+    incidents: list[Incident]  # since the last Progress
     report: dict[str, float]  # of the last update
     params: PyTree
     version: int
@@ -142,7 +142,7 @@ class Meters:
     seconds: dict[str, float] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
     finished: list[Episode] = field(default_factory=list)
-    mended: list[Mended] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
     report: dict[str, float] = field(default_factory=dict)
     health: dict[str, float] = field(default_factory=dict)  # the newest that an update told, which not every one does
     lags: list[tuple[float, int]] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Meters:
         self.env_steps += rollout.env_steps
         self.episodes += len(rollout.episodes)
         self.finished += rollout.episodes
-        self.count_mended(rollout.mended)
+        self.count_incidents(rollout.incidents)
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
         self.moved(edge)
@@ -161,12 +161,12 @@ class Meters:
             for name, count in rollout.said.moved.items():
                 self.moved(name, count)
 
-    def count_mended(self, mended: Sequence[Mended]) -> None:
+    def count_incidents(self, incidents: Sequence[Incident]) -> None:
         counters = {"dropped": "env_dropped", "clipped": "env_clipped", "recycled": "env_recycled"}
-        for one in mended:
+        for one in incidents:
             name = counters.get(one.kind, "env_failures")
             setattr(self, name, getattr(self, name) + one.times)
-        self.mended += [one for one in mended if one.env_ids]
+        self.incidents += [one for one in incidents if one.env_ids]
 
     def learned(self, update: Update, table: dict[str, float] | None = None, *, edge: str | None = "batches") -> None:
         """table: what the table tells of itself; edge: None where a batch does not leave the worker that made it."""
@@ -190,7 +190,7 @@ class Meters:
 
     def progress(self, crew: Published, *, snapshot: Callable[[], PyTree] | None, waiting: str | None = None) -> Progress:
         finished, self.finished = self.finished, []
-        mended, self.mended = self.mended, []
+        incidents, self.incidents = self.incidents, []
         lags, self.lags = self.lags, []
         return Progress(
             env_steps=self.env_steps,
@@ -199,7 +199,7 @@ class Meters:
             episodes=self.episodes,
             finished=finished,
             env_failures=self.env_failures,
-            mended=mended,
+            incidents=incidents,
             report=self.report,
             params=crew.params,
             version=crew.version,

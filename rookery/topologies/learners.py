@@ -28,7 +28,7 @@ from rookery.runtime.interface import Handle, R, Runtime, WorkerLost
 from rookery.runtime.roster import Life, Roster, Terms
 from rookery.types import Agent, Batch, PyTree, Rollout
 from rookery.workers.learner import Update
-from rookery.workers.ranks import Cut, PeerLost, Rank
+from rookery.workers.learner_rank import BatchShare, LearnerRank, PeerLost
 
 COPY_SECONDS = 10.0  # between copies of the state
 START_SECONDS = 120.0  # to be made, to join and to compile
@@ -57,7 +57,7 @@ class Learners:
         self._count, self._devices, self._losses = count, devices, losses
         self._roster = Roster(Terms(losses=LOSSES))
         self._life: Life | None = None
-        self._ranks: list[Handle[Rank]] = []
+        self._ranks: list[Handle[LearnerRank]] = []
         self._specs: Rollout | None = None  # of the columns of one rank
         self._kept: PyTree | None = None
         self._kept_version, self._copied = 0, 0.0
@@ -74,13 +74,13 @@ class Learners:
     def warm_up(self, specs: Rollout) -> None:
         """specs: of the whole batch."""
         share = self._specs = arrays.widen(specs, specs.reward.shape[1] // self._count)
-        self._until_done(lambda: self._all(Rank.warm_up, [(share,)] * self._count, START_SECONDS))
+        self._until_done(lambda: self._all(LearnerRank.warm_up, [(share,)] * self._count, START_SECONDS))
         self._ended = time.perf_counter()
 
     def learn(self, batch: Batch | StoredBatch) -> Update:
         begin = time.perf_counter()
         shares = self._shares(batch)
-        told = self._until_done(lambda: self._all(Rank.learn, shares, self._runtime.patience))
+        told = self._until_done(lambda: self._all(LearnerRank.learn, shares, self._runtime.patience))
         first, trained = told[0], sum(update.trained_steps for update in told)
         lag_mean = sum(update.lag_mean * update.trained_steps for update in told) / max(1, trained)
         self._params = jax.tree.map(jnp.array, first.params)  # once, not each time that somebody acts with it
@@ -95,11 +95,11 @@ class Learners:
         )  # fmt: skip
 
     def inspect(self) -> dict[str, float]:
-        return self._until_done(lambda: self._answers([self._ranks[0].call(Rank.inspect)], self._runtime.patience)[0])
+        return self._until_done(lambda: self._answers([self._ranks[0].call(LearnerRank.inspect)], self._runtime.patience)[0])
 
     def snapshot(self) -> PyTree:
         """The state of all: it is the same in each. Kept, for when one is lost."""
-        wanted = lambda: self._answers([self._ranks[0].call(Rank.snapshot)], self._runtime.patience)[0]
+        wanted = lambda: self._answers([self._ranks[0].call(LearnerRank.snapshot)], self._runtime.patience)[0]
         self._keep(self._until_done(wanted))
         assert self._life is not None
         self._roster.earned(self._life)
@@ -111,7 +111,7 @@ class Learners:
 
     # -------------------------------------------------------------------------------------------------- shares
 
-    def _shares(self, batch: Batch | StoredBatch) -> list[tuple[list[Any], list[Cut], np.ndarray, float]]:
+    def _shares(self, batch: Batch | StoredBatch) -> list[tuple[list[Any], list[BatchShare], np.ndarray, float]]:
         """What each rank is told to learn from."""
         columns = batch.width if isinstance(batch, StoredBatch) else batch.rollout.reward.shape[1]
         each = columns // self._count
@@ -119,7 +119,7 @@ class Learners:
         if isinstance(batch, StoredBatch):
             return [(*_parts(batch, own, self._runtime.put), batch.weight[own], batch.discount) for own in owns]
         put = lambda own: [self._runtime.put(arrays.columns(batch.rollout, own))]
-        return [(put(own), [Cut(0, each)], batch.weight[own], 1.0) for own in owns]
+        return [(put(own), [BatchShare(0, each)], batch.weight[own], 1.0) for own in owns]
 
     # --------------------------------------------------------------------------------------------- ranks, together
 
@@ -141,15 +141,15 @@ class Learners:
         while not (steps := self._roster.plan(time.monotonic())):
             time.sleep(self._roster.wakes(time.monotonic()))  # back-off
         self._life, count = steps[0].life, self._count
-        self._ranks = [self._runtime.spawn(Rank, name=f"learner-{i}", role="learner") for i in range(count)]
+        self._ranks = [self._runtime.spawn(LearnerRank, name=f"learner-{i}", role="learner") for i in range(count)]
         self._answers([rank.ready for rank in self._ranks], START_SECONDS)
-        (address,) = self._answers([self._ranks[0].call(Rank.address)], START_SECONDS)
+        (address,) = self._answers([self._ranks[0].call(LearnerRank.address)], START_SECONDS)
         own = lambda i: tuple(range(i * self._devices, (i + 1) * self._devices)) if self._runtime.name == "local" else None
-        self._all(Rank.join, [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
+        self._all(LearnerRank.join, [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
         begin = (self._agent, self._seed, self._devices, self._version, self._runtime.put(self._kept))
-        self._begun = self._all(Rank.begin, [begin] * count, START_SECONDS)[0]  # the parameters
+        self._begun = self._all(LearnerRank.begin, [begin] * count, START_SECONDS)[0]  # the parameters
         if self._specs is not None:  # they are replaced: compile again, from the cache
-            self._all(Rank.warm_up, [(self._specs,)] * count, START_SECONDS)
+            self._all(LearnerRank.warm_up, [(self._specs,)] * count, START_SECONDS)
         self._roster.ready(self._life, time.monotonic())
 
     def _lose(self, error: Exception) -> None:
@@ -164,7 +164,7 @@ class Learners:
         if life is not None:
             self._roster.lost(life, time.monotonic(), str(error))
 
-    def _all(self, method: Callable[[Rank, *Ts], R], args: Sequence[tuple[*Ts]], seconds: float | None) -> list[R]:
+    def _all(self, method: Callable[[LearnerRank, *Ts], R], args: Sequence[tuple[*Ts]], seconds: float | None) -> list[R]:
         """Call every rank, each with its own arguments, and wait for all."""
         return self._answers([rank.call(method, *own) for rank, own in zip(self._ranks, args)], seconds)
 
@@ -188,15 +188,15 @@ class Learners:
         self._kept_version = 0 if snapshot is None else int(snapshot["version"])
 
 
-def _parts(batch: StoredBatch, own: slice, put: Callable[[Any], Any]) -> tuple[list[Any], list[Cut]]:
+def _parts(batch: StoredBatch, own: slice, put: Callable[[Any], Any]) -> tuple[list[Any], list[BatchShare]]:
     """The rollouts that have columns of `own`, and which. Those that a checkpoint brought are in no store yet."""
     width = batch.width // len(batch.rollouts)
     found = [
         (
             stored.value if stored.fetch else put(stored.value),
-            Cut(max(own.start - i * width, 0), min(own.stop - i * width, width)),
+            BatchShare(max(own.start - i * width, 0), min(own.stop - i * width, width)),
         )
         for i, stored in enumerate(batch.rollouts)
         if own.start < (i + 1) * width and own.stop > i * width
     ]
-    return [value for value, _ in found], [cut for _, cut in found]
+    return [value for value, _ in found], [share for _, share in found]

@@ -26,17 +26,17 @@ from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.ranges import Count, Natural, NotNegative, Workers
 from rookery.runtime.roster import Life
-from rookery.topologies.fits import rows_of, shipped_gradients
+from rookery.topologies.compatibility import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes, replay_facts
-from rookery.topologies.places import head_count, place_workers, slow_bytes
 from rookery.topologies.staleness import Outliers, Staleness
+from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.bundle import Bundle
-from rookery.workers.flat import to_flat
 from rookery.workers.gradients import Found
 from rookery.workers.learner import Update
 from rookery.workers.parameters import Applied, ParameterShard, joined, owned, trained, whole_state
 from rookery.workers.shapes import rollout_specs
+from rookery.workers.tree_paths import to_flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class _Server:
             )
             for index in range(topology.shards)
         ]  # fmt: skip
-        self.fleet = place_workers(
+        self.fleet = spawn_fleet(
             job, Bundle, "bundle", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot,
             spec=job.spec, num_envs=each,
         )  # fmt: skip
@@ -231,7 +231,7 @@ class _Server:
         )
 
     def workers(self) -> dict[str, int]:
-        return head_count(self.fleet)
+        return fleet_counts(self.fleet)
 
     def inspect(self) -> dict[str, float]:
         return {}

@@ -26,7 +26,7 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.envs import Mended, Mender
+from rookery.envs import Incident, Restarts
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, PyTree, Rollout, TimeStep
 from rookery.workers.acting import compiled_step
@@ -44,7 +44,7 @@ class AnyCollector(Protocol):
     def snapshot(self) -> PyTree: ...
 
 
-class Said(NamedTuple):
+class InferenceReport(NamedTuple):
     """What central inference tells with a rollout, beside what a collector does."""
 
     moved: dict[str, int]  # items per edge since the last rollout
@@ -90,7 +90,7 @@ class Inference:
         """
         self.index, self._agent, self._needs = index, agent, agent.needs
         self._pool = pool = make_pool()
-        self._mender, self._mended = Mender(pool, restarts=env_restarts), []  # type: Mender, list[Mended]
+        self._restarts, self._incidents = Restarts(pool, allowed=env_restarts), []  # type: Restarts, list[Incident]
         B, self._size = pool.num_envs, pool.groups[0].stop
         self._batch, self._wait, self._max_lag = batch or self._size, wait_seconds, max_lag
         self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
@@ -108,7 +108,7 @@ class Inference:
         self._ready: Callable[[float | None], Sequence[int]] = getattr(pool, "ready_groups", None) or self._oldest
         if snapshot is not None:
             self._restore_counters(snapshot)
-        whole = self._streams.first_step(pool, self._mender, snapshot, (seed, index, incarnation, self._counter))
+        whole = self._streams.first_step(pool, self._restarts, snapshot, (seed, index, incarnation, self._counter))
         specs = rollout_specs(agent, pool.spec, self._size)
         self._lanes = [
             _Lane(g, arrays.allocate(specs), agent.memory(self._size), jax.tree.map(lambda x, g=g: x[g], whole))
@@ -210,10 +210,10 @@ class Inference:
         """Takes in the groups that have answered, once one has or the time is over."""
         begin = time.perf_counter()
         for group in self._ready(timeout):
-            now = self._mender.try_recv(group)
+            now = self._restarts.try_recv(group)
             received = time.perf_counter()
             self._seconds["env"] += received - begin
-            for failure in self._mender.take():
+            for failure in self._restarts.take():
                 self._lose(failure)
             if now is None:  # it is being rebuilt and answers later, as may those that were lost with it: nobody waits for them
                 return
@@ -235,9 +235,9 @@ class Inference:
         lane.t, lane.lost = lane.t + 1, False
         (self._shown if lane.t < self._needs.rollout_length else self._complete).append(group)
 
-    def _lose(self, failure: Mended) -> None:
+    def _lose(self, failure: Incident) -> None:
         """Environments were rebuilt: groups that have none left start anew, of the others some streams will end."""
-        self._mended.append(failure)
+        self._incidents.append(failure)
         lost = np.zeros(len(self._ends), bool)
         lost[list(failure.env_ids)] = True
         for group, lane in enumerate(self._lanes):
@@ -279,10 +279,10 @@ class Inference:
         self._seconds["transfer"] += time.perf_counter() - begin
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         moved, self._moved = self._moved, dict.fromkeys(self._moved, 0)
-        mended, self._mended = self._mended, []
+        incidents, self._incidents = self._incidents, []
         workers = getattr(self._pool, "workers", dict)() | {"rollouts_discarded": self._discarded}
-        episodes, said = self._pool.take_episodes(), Said(moved, workers)
-        return Collected(self.index, env_steps, episodes, seconds, rollout, mended, priorities, said)
+        episodes, said = self._pool.take_episodes(), InferenceReport(moved, workers)
+        return Collected(self.index, env_steps, episodes, seconds, rollout, incidents, priorities, said)
 
     # ------------------------------------------------------------------------------------------------ snapshots
 

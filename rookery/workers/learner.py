@@ -18,9 +18,9 @@ from rookery import ops
 from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 from rookery.workers import mesh
-from rookery.workers.flat import from_flat, to_flat
 from rookery.workers.inspection import Inspector
 from rookery.workers.nonfinite import NonFinite, culprit, guarded
+from rookery.workers.tree_paths import from_flat, to_flat
 
 
 class Update(NamedTuple):

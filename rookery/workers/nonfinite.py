@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery.types import BATCH_MAJOR, Agent, Array, Batch, Learned, PyTree, Rollout, TrainState
-from rookery.workers.flat import path_name
+from rookery.workers.tree_paths import path_name
 
 
 class NonFinite(ArithmeticError):

@@ -16,9 +16,9 @@ import numpy as np
 
 from rookery import ops
 from rookery.types import Agent, Array, Gradients, PyTree, TrainState
-from rookery.workers.flat import from_flat, path_name, to_flat
 from rookery.workers.learner import initial
 from rookery.workers.nonfinite import NonFinite
+from rookery.workers.tree_paths import from_flat, path_name, to_flat
 
 
 class Applied(NamedTuple):

@@ -17,7 +17,7 @@ from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 
 
-class Stepped(NamedTuple):
+class PeerStep(NamedTuple):
     """One update of a peer."""
 
     update: Update  # with parameters only from the first peer: whoever evaluates looks at its
@@ -38,7 +38,7 @@ class Peer:
             env_restarts=env_restarts, snapshot=snapshot["collector"] if snapshot else None,
         )  # fmt: skip
 
-    def step(self, heard: PyTree | None, weight: float) -> tuple[Stepped, PyTree]:
+    def step(self, heard: PyTree | None, weight: float) -> tuple[PeerStep, PyTree]:
         """Mixes in what was heard, plays a rollout, learns from it. -> what is said of it, and the parameters to send on.
 
         weight: of what was heard; 1: it takes the place of the parameters that were there.
@@ -54,7 +54,7 @@ class Peer:
         columns = rollout.reward.shape[1]
         update = self._learner.learn(Batch(rollout, np.ones(columns, np.float32), np.zeros(columns, np.int64)))
         told = update if self._shown else update._replace(params=None)
-        return Stepped(told, collected._replace(rollout=None), distance), update.params
+        return PeerStep(told, collected._replace(rollout=None), distance), update.params
 
     def inspect(self) -> dict[str, float]:
         return self._learner.inspect()

@@ -13,7 +13,7 @@ import numpy as np
 
 from rookery import spaces
 from rookery.data.chunks import INCARNATIONS
-from rookery.envs import Mender
+from rookery.envs import Restarts
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, PyTree, TimeStep
 from rookery.workers.acting import with_previous
@@ -72,13 +72,13 @@ class Streams:
         self.ids[slots] += 1
         self.steps[slots] = 0
 
-    def first_step(self, pool: EnvPool, mender: Mender, snapshot: PyTree | None, entropy: tuple[int, ...]) -> TimeStep:
+    def first_step(self, pool: EnvPool, restarts: Restarts, snapshot: PyTree | None, entropy: tuple[int, ...]) -> TimeStep:
         """What all slots show before the first decision: as saved, or new episodes, in new streams where some were played."""
         if snapshot is not None and snapshot["pool"] is not None:
             return pool.restore(snapshot["pool"])
         if snapshot is not None:
             self.begin(slice(None))
-        return mender.reset(int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1))
+        return restarts.reset(int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1))
 
     def snapshot(self) -> dict[str, PyTree]:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 
-class Carried(Exception):
+class RemoteError(Exception):
     """Class, args, state and traceback of an exception."""
 
     def unpacked(self, where: str) -> BaseException:
@@ -17,5 +17,5 @@ class Carried(Exception):
         return error
 
 
-def carried(error: BaseException) -> Carried:
-    return Carried(type(error), error.args, vars(error), "".join(traceback.format_exception(error)))
+def remote_error(error: BaseException) -> RemoteError:
+    return RemoteError(type(error), error.args, vars(error), "".join(traceback.format_exception(error)))

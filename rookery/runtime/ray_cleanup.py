@@ -1,6 +1,6 @@
 """Ends all processes of a Ray that a run started: the run itself does when it closes, and whoever outlives it when it cannot.
 
-    python undertaker.py DIRECTORY PID   # sleeps until the process PID is dead, then ends that Ray, removes it and leaves
+    python ray_cleanup.py DIRECTORY PID   # sleeps until the process PID is dead, then ends that Ray, removes it and leaves
 
 A driver that is killed takes the head of its Ray with it, but not all of its agents. So a small process waits for the
 driver's death beside it, by the kernel's word (a pidfd), in a session of its own where no signal for the run reaches it.

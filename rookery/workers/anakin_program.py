@@ -1,4 +1,4 @@
-"""The Program: environments, acting, replay and learning compiled into one, run for many updates per call.
+"""The AnakinProgram: environments, acting, replay and learning compiled into one, run for many updates per call.
 
 The whole state of training is one tree of arrays, the Carry: a call maps it to the next one, and a snapshot is a copy of it.
 Several agents that differ in their seed alone are a leading axis of every array. An update that is not finite is never
@@ -23,11 +23,11 @@ from rookery.envs.jax_env import JaxEnv
 from rookery.envs.jax_slots import Programs, from_host, programs, slot_seeds, to_host
 from rookery.types import Agent, Array, Batch, Episode, PyTree, Report, Rollout, TrainState
 from rookery.workers import ring as rings
-from rookery.workers.flat import path_name, to_flat
 from rookery.workers.learner import initial
 from rookery.workers.nonfinite import NonFinite, culprit, guarded
 from rookery.workers.shapes import rollout_specs
-from rookery.workers.unroll import Ended, Streams, begin, unroll
+from rookery.workers.tree_paths import path_name, to_flat
+from rookery.workers.unroll import Ended, ScanState, begin, unroll
 
 # Of the program alone. Processor time of one PPO update (40 minibatches of 256, two networks of 64, 64), measured on a busy
 # machine: 15 to 16 ms with startup's library fusions of a product with its bias and tanh, 13.2 to 13.4 with the product alone
@@ -52,7 +52,7 @@ class Carry(NamedTuple):
 
     seed: Array  # uint32 scalar
     state: TrainState
-    streams: Streams
+    streams: ScanState
     ring: Any  # a Ring; (): each rollout is learned from once
 
 
@@ -83,7 +83,7 @@ class Advanced(NamedTuple):
     seconds: float
 
 
-class Program:
+class AnakinProgram:
     def __init__(
         self, agent: Agent, env: JaxEnv, *, num_envs: int, num_seeds: int, pace: Pace, seed: int, snapshot: PyTree | None = None
     ) -> None:
@@ -101,7 +101,7 @@ class Program:
             self._restore(snapshot)
         self._run = compiled_loop(agent, environments, num_envs, self._many, pace)
 
-    def _first(self, seed: int, init: Callable[..., TrainState], start: Callable[..., Streams]) -> Carry:
+    def _first(self, seed: int, init: Callable[..., TrainState], start: Callable[..., ScanState]) -> Carry:
         """Keys and seeds are those of a Learner and of a Collector with a JaxPool: such a run does the same."""
         entropy = np.random.SeedSequence((seed, 0, 0, 0))
         pool_seed, ids = int(entropy.generate_state(1)[0] >> 1), range(self._num_envs)

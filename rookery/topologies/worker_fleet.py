@@ -16,7 +16,7 @@ from rookery.topologies.job import LIFE, Job
 from rookery.types import Agent, PyTree
 
 
-def place_workers(
+def spawn_fleet(
     job: Job, worker: Callable[..., W], role: str, *, count: int, envs_each: int, groups: int, snapshot: PyTree | None,
     **options: Any,
 ) -> Fleet[W]:  # fmt: skip
@@ -47,7 +47,7 @@ def place_workers(
     return fleet
 
 
-def head_count(fleet: Fleet) -> dict[str, int]:
+def fleet_counts(fleet: Fleet) -> dict[str, int]:
     """How many work, and what was lost since the start."""
     roster = fleet.roster
     return {

@@ -1,4 +1,4 @@
-"""A Rank: one of N processes that learn together, each from its columns of a batch (jax.distributed; gloo on CPU).
+"""A LearnerRank: one of N processes that learn together, each from its columns of a batch (jax.distributed; gloo on CPU).
 
 All ranks make every call alike. Together they are one Learner on a mesh of all their devices (see mesh.py): the state is the
 same in each, and what one of them says of an update is what one learner on the whole batch would say.
@@ -29,14 +29,14 @@ class PeerLost(RuntimeError):
     """Another rank did not take part in an update: it is gone, or cannot be reached."""
 
 
-class Cut(NamedTuple):
+class BatchShare(NamedTuple):
     """Which columns of a rollout a rank learns from."""
 
     start: int
     stop: int
 
 
-class Rank:
+class LearnerRank:
     """Nothing of jax may be used before `join`: it decides which devices there are. Agents hold arrays, so they come later."""
 
     def __init__(self) -> None:
@@ -77,29 +77,31 @@ class Rank:
         self._columns = arrays.allocate(specs)
         self._together(self._learner.warm_up, specs)
 
-    def learn(self, rollouts: Sequence[Rollout | None], cuts: Sequence[Cut], weight: np.ndarray, discount: float) -> Update:
-        """cuts: of each rollout, the columns that are this rank's; discount: multiplied in. None: a rollout that was lost."""
+    def learn(
+        self, rollouts: Sequence[Rollout | None], shares: Sequence[BatchShare], weight: np.ndarray, discount: float
+    ) -> Update:
+        """shares: of each rollout, the columns that are this rank's; discount: multiplied in. None: a rollout that was lost."""
         assert self._learner is not None
         rollout = rollouts[0]
         if len(rollouts) > 1 or discount != 1.0 or rollout is None:
-            rollout = self._joined(rollouts, cuts, discount)
+            rollout = self._joined(rollouts, shares, discount)
         update: Update = self._together(self._learner.learn, Batch(rollout, weight, ()))
         if self._number:
             return update._replace(params=None, report={}, priorities=None)
         priorities = None if update.priorities is None else np.asarray(update.priorities)
         return update._replace(params=self._plain(update.params), priorities=priorities)
 
-    def _joined(self, rollouts: Sequence[Rollout | None], cuts: Sequence[Cut], discount: float) -> Rollout:
+    def _joined(self, rollouts: Sequence[Rollout | None], shares: Sequence[BatchShare], discount: float) -> Rollout:
         """The columns side by side, copied once. Those of a rollout that was lost with its machine are no transitions."""
         assert self._columns is not None
         to = 0
-        for rollout, cut in zip(rollouts, cuts):
-            place = arrays.columns(self._columns, slice(to, to + cut.stop - cut.start))
-            to += cut.stop - cut.start
+        for rollout, share in zip(rollouts, shares):
+            place = arrays.columns(self._columns, slice(to, to + share.stop - share.start))
+            to += share.stop - share.start
             if rollout is None:
                 tree_map(lambda x: x.fill(0), place)
             else:
-                tree_map(np.copyto, place, arrays.columns(rollout, slice(*cut)))
+                tree_map(np.copyto, place, arrays.columns(rollout, slice(*share)))
         self._columns.discount[:] *= np.float32(discount)
         return self._columns
 

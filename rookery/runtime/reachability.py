@@ -19,7 +19,7 @@ LOOK_SECONDS = 1.0  # between looks, and for an answer to one
 SILENT_SECONDS = 6.0
 
 
-class Links:
+class Reachability:
     """Remembers when each machine last answered. `look` takes at most LOOK_SECONDS."""
 
     def __init__(
