@@ -1,13 +1,13 @@
-"""Learners: N ranks that look like one Learner, and go on together when one of them is lost.
+"""Learners: N data-parallel ranks with the interface of one Learner, which restart together when one of them is lost.
 
                     ┌─▶ rank 0, columns 0 … B/N ──▶ what is published
     batch [T, B] ───┼─▶ rank 1                       │ all-reduce: one vector, every gradient step
                     └─▶ rank N − 1 ◀─────────────────┘
 
-Lives in a thread of the driver; the ranks are workers of the runtime: child processes, or actors. A rank that is gone is known
-by the error of its call, and the others' by what breaks off in theirs. Then all are ended and started again from the last
-copy of the state, taken every COPY_SECONDS, and the batch in hand is learned from again. Versions go on: what is published
-after a loss has a higher number than all before it, and the updates since that copy are counted as lost.
+Lives in a thread of the driver; the ranks are workers of the runtime: child processes, or actors. A rank that dies is known by
+the error of its call, and to the others by an all-reduce that breaks off. Then all are killed and restarted from the last
+copy of the state, taken every COPY_SECONDS, and the batch in hand is learned from again. Versions keep rising: what is
+published after a loss has a higher number than all before it, and the updates since that copy are counted as lost.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Learners:
         return self._params, self._version
 
     def warm_up(self, specs: Rollout) -> None:
-        """specs: of the whole batch."""
+        """Compile the update on every rank. specs: of the whole batch."""
         share = self._specs = arrays.widen(specs, specs.reward.shape[1] // self._count)
         self._until_done(lambda: self._all(LearnerRank.warm_up, [(share,)] * self._count, START_SECONDS))
         self._ended = time.perf_counter()
@@ -98,7 +98,7 @@ class Learners:
         return self._until_done(lambda: self._answers([self._ranks[0].call(LearnerRank.inspect)], self._runtime.patience)[0])
 
     def snapshot(self) -> PyTree:
-        """The state of all: it is the same in each. Kept, for when one is lost."""
+        """Copy the state, which is replicated, from the first rank, and keep the copy to restart from."""
         wanted = lambda: self._answers([self._ranks[0].call(LearnerRank.snapshot)], self._runtime.patience)[0]
         self._keep(self._until_done(wanted))
         assert self._life is not None
@@ -112,7 +112,7 @@ class Learners:
     # -------------------------------------------------------------------------------------------------- shares
 
     def _shares(self, batch: Batch | StoredBatch) -> list[tuple[list[Any], list[BatchShare], np.ndarray, float]]:
-        """What each rank is told to learn from."""
+        """Split a batch into the arguments of `learn` for each rank."""
         columns = batch.width if isinstance(batch, StoredBatch) else batch.rollout.reward.shape[1]
         each = columns // self._count
         owns = [slice(i * each, (i + 1) * each) for i in range(self._count)]
@@ -124,7 +124,7 @@ class Learners:
     # --------------------------------------------------------------------------------------------- ranks, together
 
     def _until_done(self, ask: Callable[[], R]) -> R:
-        """What `ask` gives; whenever a rank is lost, all start again and it is asked again."""
+        """Call `ask`; whenever a rank is lost in it, restart all ranks and call it again."""
         while True:
             try:
                 if self._life is None:
@@ -137,7 +137,7 @@ class Learners:
                 raise
 
     def _start(self) -> None:
-        """All ranks, from the last copy."""
+        """Start all ranks from the last copy of the state, after the back-off."""
         while not (steps := self._roster.plan(time.monotonic())):
             time.sleep(self._roster.wakes(time.monotonic()))  # back-off
         self._life, count = steps[0].life, self._count
@@ -153,7 +153,7 @@ class Learners:
         self._roster.ready(self._life, time.monotonic())
 
     def _lose(self, error: Exception) -> None:
-        """All of them: those that are left hold a collective that is broken."""
+        """Kill all ranks: the survivors are stuck in a broken collective."""
         self.close()
         life, self._life = self._life, None
         lost = self._version - self._kept_version
@@ -169,7 +169,7 @@ class Learners:
         return self._answers([rank.call(method, *own) for rank, own in zip(self._ranks, args)], seconds)
 
     def _answers(self, futures: Sequence[Future[R]], seconds: float | None) -> list[R]:
-        """Waits for all; the first that fails ends the wait."""
+        """Wait for all; the first that fails ends the wait."""
         waiting, deadline = list(futures), None if seconds is None else time.monotonic() + seconds
         while waiting:
             left = None if deadline is None else deadline - time.monotonic()
@@ -189,7 +189,7 @@ class Learners:
 
 
 def _parts(batch: StoredBatch, own: slice, put: Callable[[Any], Any]) -> tuple[list[Any], list[BatchShare]]:
-    """The rollouts that have columns of `own`, and which. Those that a checkpoint brought are in no store yet."""
+    """Find the rollouts that have columns of `own`, and which; those that a checkpoint brought are put into the store first."""
     width = batch.width // len(batch.rollouts)
     found = [
         (

@@ -26,7 +26,7 @@ from rookery.workers.streams import Streams
 
 
 class Collected(NamedTuple):
-    """What is said of a rollout beside the rollout itself."""
+    """A rollout, and its statistics."""
 
     collector: int
     env_steps: int  # valid rows
@@ -73,12 +73,12 @@ class Collector:
         self._current = [jax.tree.map(lambda x, p=part: x[p], whole) for part in self._pool.groups]
 
     def publish(self, params: PyTree, version: int) -> None:
-        """Newest wins; an older version than the one held is ignored."""
+        """Take the newest parameters; an older version than the one held is ignored."""
         if self._published is None or version >= self._published[1]:
             self._published = (params, version)
 
     def collect(self, out: Rollout | None = None) -> Collected:
-        """Fills a rollout of `needs.rollout_length` steps; `out`: where to write it, else it is allocated."""
+        """Fill a rollout of `needs.rollout_length` steps; `out`: where to write it, else it is allocated."""
         if self._published is None:
             raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
         params, version = self._published
@@ -112,7 +112,7 @@ class Collector:
         return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, incidents, priorities)
 
     def _decide(self, group: int, rows: Rows, t: int, params: PyTree, explore: PyTree) -> None:
-        """Acts on what the group shows now, remembers the decision in row t, and lets the group step."""
+        """Act on the newest observation of a group, record the decision in row t, and let the group step."""
         now, slots = self._current[group], self._pool.groups[group]
         begin = time.perf_counter()
         observation = self._streams.observation(now, slots)
@@ -132,7 +132,7 @@ class Collector:
         seconds["env"] += sent - written
 
     def _receive(self, group: int, rows: Rows, t: int) -> None:
-        """Takes the answer to action t - 1: the outcome of row t - 1 and the observation of row t."""
+        """Receive the answer to action t - 1: the outcome of row t - 1 and the observation of row t."""
         begin = time.perf_counter()
         now = self._current[group] = self._restarts.recv(group)
         received = time.perf_counter()
@@ -141,7 +141,7 @@ class Collector:
         self._seconds["transfer"] += time.perf_counter() - received
 
     def snapshot(self) -> PyTree:
-        """Everything this worker would need to go on; `pool` is None where its environments cannot be saved."""
+        """Return all that is needed to resume; `pool` is None where its environments cannot be saved."""
         return {
             "pool": self._pool.snapshot(),
             "memory": jax.tree.map(np.array, self._memory),
