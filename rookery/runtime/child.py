@@ -69,7 +69,7 @@ class _ArrayMemory:
         self._fd, self._memory = fd, np.zeros(0, np.uint8)
 
     def reach(self, size: int) -> None:
-        """Grows; whoever still holds a view of the mapping before keeps that alive."""
+        """Grow to `size` bytes; views of the mapping before keep that one alive."""
         if size > len(self._memory):
             if os.fstat(self._fd).st_size < size:
                 os.ftruncate(self._fd, size)
@@ -133,7 +133,7 @@ class Child:
         self._make = make
 
     def made(self) -> Child:
-        """Makes the worker and waits until it is made."""
+        """Construct the worker and wait until it is made."""
         self._ask("", *self._make)
         return self
 
@@ -164,7 +164,7 @@ class Child:
         self._process.kill()
 
     def close(self) -> None:
-        """Lets the worker close, and ends the process either way."""
+        """Let the worker close, and kill the process either way."""
         with contextlib.suppress(EOFError, OSError):
             self._pipe.send(("close", (), {}))
             self._pipe.connection.poll(CLOSE_SECONDS)
@@ -175,7 +175,7 @@ class Child:
 
 
 def _kept(answer: Any) -> Any:
-    """Copies: the mapping is written again with the next answer."""
+    """Copy arrays out of the mapping, which the next answer overwrites."""
     return tree_map(lambda x: np.copy(x) if isinstance(x, np.ndarray) and not x.flags.owndata else x, answer)
 
 
@@ -210,7 +210,7 @@ def main(fd: int, into: int, out: int) -> None:
 
 
 def _die_with(fd: int) -> None:
-    """Ends this process when the other end of its socket is closed, whatever its other threads are at."""
+    """Exit when the other end of the socket is closed, whatever other threads are at."""
     poll = select.poll()
     poll.register(fd, 0)
     poll.poll()

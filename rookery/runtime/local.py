@@ -55,7 +55,7 @@ class LocalHandle(Generic[W_co]):
         return getattr(self._worker, method.__name__)(*args, **kwargs)
 
     def kill(self) -> None:
-        """A thread cannot be killed: it ends after the call that is running. A process can."""
+        """Kill the worker's process; a thread cannot be killed, and ends after the call that is running."""
         self.stop()
         self._end()
 
@@ -79,7 +79,7 @@ class LocalHandle(Generic[W_co]):
             self._worker.close()
 
     def stop(self) -> None:
-        """Asks the worker to close after the call that is running; those not started are cancelled."""
+        """Close the worker after the call that is running; cancel calls that have not started."""
         if self._stopped:
             return
         self._stopped = True
@@ -132,7 +132,7 @@ class LocalRuntime:
         return value
 
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]:
-        """The futures that are done, at least one unless the time is over, and the others."""
+        """Wait for the first future. -> those that are done, none if the time is over, and the others."""
         if not futures and timeout is not None:
             time.sleep(timeout)
         done, _ = wait_futures(futures, timeout=timeout, return_when=FIRST_COMPLETED)
@@ -142,11 +142,11 @@ class LocalRuntime:
         return False
 
     def room(self, role: str, live: int) -> int:
-        """As many as there are cores for."""
+        """Count the cores that this process may use."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def close(self) -> None:
-        """First those that may be asking the processes, then these, which end in any case."""
+        """Close the threads first, which may be calling the processes, then these, which end in any case."""
         self._closed = True
         deadline = time.monotonic() + self._drain_seconds
         for handles in (self._handles, self._children):

@@ -34,7 +34,7 @@ class Reachability:
         self._looked = clock()
 
     def look(self, machines: Mapping[str, Address]) -> set[str]:
-        """-> those of `machines` (by name) that have been silent for too long."""
+        """Probe all machines once. -> those (by name) that have been silent for too long."""
         heard = self._reached(machines, LOOK_SECONDS)
         before, self._looked = self._looked, self._clock()
         stopped = self._looked - before > self._silent_seconds / 2  # it is we who slept: that says nothing of the others
@@ -44,7 +44,7 @@ class Reachability:
 
 
 def connected(machines: Mapping[str, Address], seconds: float) -> set[str]:
-    """Those that accept a connection in time; all are asked at once."""
+    """Connect to all at once. -> those that accept in time."""
     poll = select.poll()
     asked: dict[int, tuple[str, socket.socket]] = {}
     answered: set[str] = set()

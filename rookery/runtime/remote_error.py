@@ -6,7 +6,7 @@ import traceback
 
 
 class RemoteError(Exception):
-    """Class, args, state and traceback of an exception."""
+    """The class, args, state and traceback of an exception, in a form that can be pickled."""
 
     def unpacked(self, where: str) -> BaseException:
         kind, args, state, trace = self.args

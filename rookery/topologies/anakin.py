@@ -70,7 +70,7 @@ class Anakin:
         return self.num_seeds * (self.num_envs * rows_of(algorithm) if steps is None else steps)
 
     def pace(self, agent: Agent) -> Pace:
-        """One rollout and one update after the other, or as many of each as the replay's samples per insert ask for."""
+        """Alternate rollouts and updates: one of each or, with a replay, in the ratio that its samples per insert ask for."""
         rows, table = self.num_envs * agent.needs.rollout_length, agent.needs.table
         updates, rollouts = _updates_per_rollout(agent, self.num_envs).as_integer_ratio()
         wanted = self.updates_per_call or STEPS_PER_CALL // (self.num_seeds * rows * rollouts) * updates
@@ -114,7 +114,7 @@ class Anakin:
 
 
 class _ProgramDriver:
-    """What the driver holds of the program."""
+    """The driver's side of the program: its handle, the counters, the newest parameters and returns."""
 
     def __init__(self, topology: Anakin, job: Job, snapshot: PyTree | None) -> None:
         self.topology, self.meters = topology, Meters.continued(snapshot)
@@ -202,7 +202,7 @@ def _updates_per_rollout(agent: Agent, num_envs: int) -> Fraction:
 
 
 def _uneven(agent: Agent, num_envs: int) -> str | None:
-    """A turn is one rollout and some updates, or some rollouts and one update."""
+    """Refuse a ratio that is not one rollout and some updates, or some rollouts and one update, per turn."""
     ratio = _updates_per_rollout(agent, num_envs)
     if 1 in ratio.as_integer_ratio():
         return None
@@ -215,7 +215,7 @@ def _uneven(agent: Agent, num_envs: int) -> str | None:
 
 
 def _replay_facts(topology: Anakin, agent: Agent, spec: Spec) -> dict[str, str]:
-    """Refuses a replay that does not fit into memory."""
+    """Summarise the replay for the start of a run; refuse one that does not fit into memory."""
     table: TableSpec = agent.needs.table
     rows = ring.num_rows(table, num_envs=topology.num_envs, rollout_length=agent.needs.rollout_length)
     specs = rollout_specs(agent, spec, topology.num_envs)
@@ -235,7 +235,7 @@ def _replay_facts(topology: Anakin, agent: Agent, spec: Spec) -> dict[str, str]:
 
 
 def _env_of(job: Job) -> JaxEnv:
-    """The environment that was named, or what a callable of the user's makes."""
+    """Build the environment that was named, or that a callable of the user's makes."""
     options = dict(job.env_options)
     if isinstance(job.env, str) or kind_of(job.env):
         return build(job.env, options)

@@ -92,7 +92,7 @@ class AsyncGradients:
 
 
 class _Exchange:
-    """What is on its way. All of it belongs to the driver's thread."""
+    """The gradients in flight. All of it belongs to the driver's thread."""
 
     def __init__(self, topology: AsyncGradients, job: Job, snapshot: PyTree | None) -> None:
         each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="workers")
@@ -114,7 +114,7 @@ class _Exchange:
         self._published = self.job.runtime.put(now.params), self.job.runtime.put(now.slow)
 
     def ask_workers(self) -> None:
-        """Whoever has been answered plays on, with the newest parameters."""
+        """Call every idle worker without a gradient in flight, with the newest parameters."""
         self.fleet.tend()
         while who := self.fleet.next_of(self._answered()):
             self.fleet.call(who, who.place, GradientWorker.find, *self._published, self.version)
@@ -125,7 +125,7 @@ class _Exchange:
         return [place for place in range(self.num_workers) if place not in owed]
 
     def serve(self, seconds: float) -> None:
-        """Waits for the first call that ends and takes in all that have."""
+        """Wait for the first call that ends and process all that have."""
         waiting = [*self.fleet.waiting(), *self.applying]
         ready, _ = self.job.runtime.wait(waiting, self.fleet.within(seconds))
         for place, found in self.fleet.take(ready):
@@ -155,7 +155,7 @@ class _Exchange:
         return {}
 
     def snapshot(self) -> PyTree:
-        """Drains: what was asked for is played and applied, so that no step is lost and none is counted twice."""
+        """Drain: what was asked for is played and applied, so that no step is lost and none is counted twice."""
         while self.fleet.busy or self.applying:
             self.fleet.tend()
             self.serve(TICK_SECONDS)

@@ -33,7 +33,7 @@ from rookery.workers.inference import AnyCollector, Inference
 
 
 class RolloutShape(NamedTuple):
-    """How the rollouts of an ActorLearner are cut, with local or with central inference."""
+    """How an ActorLearner divides its environments into rollouts and batches, with local or with central inference."""
 
     collectors: tuple[int, int]  # workers that write them, at least and at most
     columns: int  # of one rollout
@@ -43,7 +43,7 @@ class RolloutShape(NamedTuple):
 
 
 def rollout_shape(topology: Any) -> RolloutShape:
-    """A batch has the same columns either way; with central inference a group's are a rollout of their own."""
+    """Derive it. A batch has the same columns either way; with central inference each group has a rollout of its own."""
     least, most = span(topology.collectors)
     each, groups = envs_each(topology.num_envs, most, topology.groups), topology.groups
     if topology.inference == "local":
@@ -59,7 +59,7 @@ def rollout_shape(topology: Any) -> RolloutShape:
 
 
 def crew(topology: Any, job: Job, snapshot: PyTree | None) -> Crew:
-    """Learner and collectors; with central inference, the one worker that takes the place of all collectors."""
+    """Spawn learner and collectors; with central inference, one Inference in place of all collectors."""
     shape = rollout_shape(topology)
     worker: Callable[..., AnyCollector] = Collector
     make_pool: Callable[[], EnvPool] = functools.partial(job.make_pool, shape.columns, topology.groups)
@@ -75,7 +75,7 @@ def crew(topology: Any, job: Job, snapshot: PyTree | None) -> Crew:
 
 
 def _pool(topology: Any, job: Job) -> EnvPool:
-    """All environments: in a pool of this machine's, or on the hosts of a cluster."""
+    """Make the pool of all environments: on this machine, or on the hosts of a cluster."""
     hosts, groups = span(topology.collectors)[1], topology.groups
     if job.runtime.name == "local":
         return job.make_pool(topology.num_envs, hosts * groups)

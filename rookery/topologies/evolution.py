@@ -59,14 +59,14 @@ class Evolution:
         return None
 
     def steps_per_update(self, algorithm: Any) -> float:
-        """At most: episodes may end before their limit."""
+        """Bound the steps of a generation: episodes may end before their limit."""
         return self.population * getattr(algorithm, "max_episode_steps", 1)  # one that has none is refused later
 
     def max_lag(self) -> int:
         return 0
 
     def shares(self) -> Shares:
-        """Refuses counts that cannot be shared out evenly."""
+        """Divide the population into shares; refuse counts that do not divide evenly."""
         if self.population % 2:
             raise ValueError(f"--population {self.population}: members come in pairs; try --population {self.population + 1}")
         if self.num_envs % self.workers:

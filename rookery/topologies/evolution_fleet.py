@@ -1,4 +1,4 @@
-"""EvolutionFleet: the learner and the workers of an evolution, and who evaluates what."""
+"""EvolutionFleet: the learner and the workers of an evolution, and the assignment of shares of the population to workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rookery.workers.learner import Learner, Update
 
 
 class EvolutionFleet:
-    """All of it belongs to the driver's thread."""
+    """Assigns shares, gathers scores, broadcasts generations. All of it belongs to the driver's thread."""
 
     def __init__(
         self, job: Job, meters: Meters, shares: Shares, *, workers: int, backups: bool, snapshot: PyTree | None
@@ -41,7 +41,7 @@ class EvolutionFleet:
         self.learner.call(Learner.warm_up, generation_specs(job.agent, shares.number * shares.size))
 
     def _worker(self, life: Life) -> Handle[EvolutionWorker]:
-        """With the newest state. Whatever the learner was asked before is in it, whatever comes after will be told."""
+        """Spawn a worker with the learner's newest state; generations after that are broadcast to it."""
         self.meters.moved("parameters")
         return self.job.runtime.spawn(
             EvolutionWorker, self.job.agent, self._make_pool, seed=self.job.seed, shares=self.shares,
@@ -50,7 +50,7 @@ class EvolutionFleet:
         )  # fmt: skip
 
     def ask(self, scores: dict[int, Score]) -> None:
-        """Gives every idle worker a share that nobody evaluates or, as a backup, one that others still owe."""
+        """Assign to every idle worker a share that nobody evaluates or, as a backup, one that others still owe."""
         self.fleet.tend()
         while (who := self.fleet.next()) is not None:
             open_ = [share for share in range(self.shares.number) if share not in scores]
@@ -62,7 +62,7 @@ class EvolutionFleet:
             self.fleet.call(who, (who, share, self.version), EvolutionWorker.evaluate, self.version, share)
 
     def answers(self, scores: dict[int, Score], seconds: float) -> bool:
-        """Waits for the first worker that is done or made, and takes in all that are. False: nothing has happened."""
+        """Wait for the first worker that is done or made, and process all that are. False: nothing has happened."""
         ready, _ = self.job.runtime.wait(self.fleet.waiting(), self.fleet.within(seconds))
         for (who, share, version), score in self.fleet.take(ready):
             if version == self.version:
@@ -82,7 +82,7 @@ class EvolutionFleet:
         return bool(ready)
 
     def count(self, scores: dict[int, Score]) -> Generation:
-        """The whole generation, in the order of its members, whoever answered first."""
+        """Join the scores of a generation, in the order of its members, and count its steps and episodes."""
         order = np.argsort(np.concatenate([self.shares.members(share) for share in range(self.shares.number)]))
         parts = [scores[share] for share in range(self.shares.number)]
         total, length, ended = (
@@ -120,12 +120,12 @@ class EvolutionFleet:
         return {}
 
     def snapshot(self) -> PyTree:
-        """What is being evaluated is left out: whoever goes on evaluates it anew, with the same result."""
+        """Save the learner. What is being evaluated is left out: a resumed run evaluates it again, with the same result."""
         return {"learner": self.learner.call(Learner.snapshot).result(), "meters": self.meters.snapshot()}
 
 
 def generation_specs(agent: Agent, population: int) -> Rollout:
-    """Of the one row that `learn` is given."""
+    """Derive the shapes of the one row that `learn` is given."""
     kept = tree_map(lambda spec: arrays.aligned_zeros(spec.shape, spec.dtype), kept_specs(agent, population))
     row = Generation(0, np.zeros(population, np.float32), np.zeros(population, np.int32), kept).batch().rollout
     return tree_map(lambda x: ArraySpec(x.shape, x.dtype), row)

@@ -116,7 +116,7 @@ class Flight(NamedTuple):
 
 
 class _Server:
-    """What is on its way. All of it belongs to the driver's thread."""
+    """The gradients and parameters in flight. All of it belongs to the driver's thread."""
 
     def __init__(self, topology: ParameterServer, job: Job, snapshot: PyTree | None) -> None:
         each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="bundles")
@@ -150,11 +150,11 @@ class _Server:
 
     @property
     def version(self) -> int:
-        """Updates that every shard has applied."""
+        """The number of updates that every shard has applied."""
         return min(shard.version for shard in self.newest)
 
     def ask_bundles(self) -> None:
-        """Everyone works; who is to pull waits until its own gradient is applied."""
+        """Call every idle bundle; one that is to pull parameters waits until its own gradient is applied."""
         self.fleet.tend()
         owed = {flight.place for flight in self.flights}
         for place in range(self.topology.workers):
@@ -167,7 +167,7 @@ class _Server:
                 self.fleet.call(who, place, Bundle.work, None, None, 0)
 
     def _pull(self, who: Life) -> None:
-        """Hands a bundle what the shards have, whatever their versions."""
+        """Send a bundle the newest parameters of all shards, whatever their versions."""
         begin = time.perf_counter()
         versions = [shard.version for shard in self.newest]
         if versions != self._published[0]:
@@ -180,7 +180,7 @@ class _Server:
         self.meters.moved("parameters", len(self.shards))
 
     def serve(self, seconds: float) -> None:
-        """Waits for the first call that ends and takes in all that have."""
+        """Wait for the first call that ends and process all that have."""
         applying = [part for flight in self.flights for part in flight.parts if not part.done()]
         ready, _ = self.job.runtime.wait([*self.fleet.waiting(), *applying], self.fleet.within(seconds))
         for place, found in self.fleet.take(ready):
@@ -210,7 +210,7 @@ class _Server:
         self.flights.append(Flight(place, found, parts))
 
     def _learned(self, flight: Flight) -> None:
-        """Every shard has applied it."""
+        """Count a gradient that every shard has applied."""
         found, done = flight.found, [part.result() for part in flight.parts]
         update = Update(
             version=done[0].version, params=None, report=found.report, priorities=None, trained_steps=found.trained_steps,
@@ -237,7 +237,7 @@ class _Server:
         return {}
 
     def snapshot(self) -> PyTree:
-        """Drains: gradients under way arrive and are applied, so that no step is lost and none is counted twice."""
+        """Drain: gradients in flight arrive and are applied, so that no step is lost and none is counted twice."""
         while self.fleet.busy or self.flights:
             self.fleet.tend()
             self.serve(TICK_SECONDS)

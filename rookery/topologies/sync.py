@@ -70,7 +70,7 @@ class Sync:
                 table.restore(snapshot["queue"])
 
             def batch() -> Generator[Progress, None, Taken | None]:
-                """Takes the next batch, None where there is none; what shards of a replay were asked comes first."""
+                """Take the next batch, None where there is none; replies of replay shards are processed first."""
                 while True:
                     while not table.settled:
                         ready, _ = job.runtime.wait(table.pending(), TICK_SECONDS)

@@ -48,7 +48,7 @@ class Pace(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """One agent; with several, [S, ...]."""
+    """The whole state of one agent's training; with several, [S, ...]."""
 
     seed: Array  # uint32 scalar
     state: TrainState
@@ -57,7 +57,7 @@ class Carry(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a turn tells of itself."""
+    """The statistics of a turn, on the device."""
 
     steps: Array  # valid rows that were collected
     ended: Ended  # [rollouts, T, B]
@@ -70,7 +70,7 @@ class Told(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """What came of a call."""
+    """The result of a call."""
 
     version: int  # updates of each agent so far
     params: PyTree  # of the first seed; never donated: may be held and published
@@ -102,7 +102,7 @@ class AnakinProgram:
         self._run = compiled_loop(agent, environments, num_envs, self._many, pace)
 
     def _first(self, seed: int, init: Callable[..., TrainState], start: Callable[..., ScanState]) -> Carry:
-        """Keys and seeds are those of a Learner and of a Collector with a JaxPool: such a run does the same."""
+        """Make the first state, with the keys and seeds of a Learner and a Collector over a JaxPool: such a run is the same."""
         entropy = np.random.SeedSequence((seed, 0, 0, 0))
         pool_seed, ids = int(entropy.generate_state(1)[0] >> 1), range(self._num_envs)
         streams = start(slot_seeds(pool_seed, ids, [0] * self._num_envs))
@@ -116,7 +116,7 @@ class AnakinProgram:
     # ------------------------------------------------------------------------------------------------ the host
 
     def advance(self) -> Advanced:
-        """One call: `turns` turns; the first one with a replay only collects what it needs before its first update."""
+        """Run `turns` turns in one compiled call; with a replay, the first one only collects until updates can begin."""
         begin_seconds, pace, T = time.perf_counter(), self._pace, self._agent.needs.rollout_length
         missing = pace.warm_up - (self._rollouts - self._kept_from)
         turns = pace.turns if missing <= 0 else -(-missing // pace.rollouts)
@@ -143,12 +143,12 @@ class AnakinProgram:
         )
 
     def _explore(self, rollout: int) -> PyTree:
-        """Of the agent's n-th rollout: every row before it is taken for a step, so that it depends on nothing else."""
+        """Schedule the n-th rollout's exploration: every row before it counts as a step, so that it depends on nothing else."""
         steps = rollout * self._num_envs * self._agent.needs.rollout_length
         return self._agent.explore(np.arange(self._num_envs), self._num_envs, steps)
 
     def _episodes(self, ended: Ended) -> list[Episode]:
-        """Those that ended, in the order of time. ended: of [turns, (seeds,) rollouts, T, B]"""
+        """List the episodes that ended, in the order of time. ended: of [turns, (seeds,) rollouts, T, B]"""
         in_time = lambda x: np.moveaxis(x, 1, 3) if self._many else x[:, :, :, None]  # [turns, rollouts, T, seeds, B]
         over, total, length = (in_time(x) for x in ended)
         where = over.nonzero()
@@ -156,7 +156,7 @@ class AnakinProgram:
         return [Episode(*one) for one in zip(ids.tolist(), total[where].tolist(), length[where].tolist())]
 
     def _check_finite(self, told: Told) -> None:
-        """Raises NonFinite for the first update that was refused, or for the first rollout that holds what is no number."""
+        """Raise NonFinite for the first update that was refused, or for the first rollout that is not finite."""
         one = lambda x: x if self._many else np.asarray(x)[:, None]  # [turns, seeds, ...]
         data = one(told.data_finite)
         for turn, number, leaf in np.argwhere(~data):
@@ -175,7 +175,7 @@ class AnakinProgram:
             raise NonFinite(culprit(update, None, report, finite[turn, number, nth], params))
 
     def _agent_of(self, number: int) -> Carry:
-        """The agent of one seed, without its environments' past."""
+        """Slice out the agent of one seed, without its environments' past."""
         alone = self._carry._replace(ring=())
         return jax.tree.map(lambda x: x[number], alone) if self._many else alone
 
@@ -185,7 +185,7 @@ class AnakinProgram:
     # -------------------------------------------------------------------------------------------------- keeping
 
     def snapshot(self) -> PyTree:
-        """learner: the agent of the first seed, as every topology saves the one that is evaluated; program: all of them."""
+        """Save all agents (program), and that of the first seed as every topology saves the one that is evaluated (learner)."""
         table: TableSpec | None = self._agent.needs.table
         large = table is not None and arrays.nbytes(jax.tree.leaves(self._carry.ring)) > table.config.save_megabytes << 20
         ring = None if large else {path_name(path): to_host(leaf) for path, leaf in _paths(self._carry.ring)}
@@ -275,7 +275,7 @@ def compiled_loop(agent: Agent, environments: Programs, num_envs: int, many: boo
 
 
 def _repeat(function: Callable[..., Any], carry: Any, inputs: PyTree, times: int) -> tuple[Any, Any]:
-    """A scan; where it would go round once, no loop: XLA looks into straight-line code."""
+    """Scan; where it would go round once, without a loop: XLA optimises straight-line code."""
     if times > 1:
         return jax.lax.scan(function, carry, inputs, length=times)
     carry, out = function(carry, jax.tree.map(lambda x: x[0], inputs))

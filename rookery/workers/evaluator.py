@@ -40,7 +40,7 @@ class Evaluator:
         self._pool: EnvPool | None = None  # made when first needed, then kept: a second evaluation starts at once
 
     def evaluate(self, params: PyTree) -> Evaluation:
-        """Plays one greedy episode in each environment, always from the same seeds; Interrupted where nobody waits any more."""
+        """Play one greedy episode in each environment, always from the same seeds; Interrupted where nobody waits any more."""
         begin = time.perf_counter()
         if self._pool is None:
             self._pool = self._make_pool()
@@ -75,7 +75,7 @@ class Evaluator:
 
 
 def step_all(pool: EnvPool, restarts: Restarts, action: PyTree) -> TimeStep:
-    """One step of every environment, whatever its group."""
+    """Step every environment once, whatever its group."""
     for group, part in enumerate(pool.groups):
         pool.send(jax.tree.map(lambda x, p=part: x[p], action), group)
     parts = [restarts.recv(group) for group in range(len(pool.groups))]

@@ -31,24 +31,24 @@ from rookery.workers.learner import Learner
 
 
 class Shares(NamedTuple):
-    """How a population is cut up."""
+    """How a population is divided into shares, each evaluated as one batch."""
 
     number: int  # of shares
     size: int  # members of each
 
     def members(self, share: int) -> np.ndarray:
-        """[size] numbers of members. Where the shares are even in number, one has the one sign and its neighbour the other."""
+        """List the members of a share, [size]. With an even number of shares, mirrored pairs lie in neighbouring shares."""
         if self.number % 2:
             return np.arange(share * self.size, (share + 1) * self.size, dtype=np.int32)
         return (2 * (share // 2 * self.size + np.arange(self.size)) + share % 2).astype(np.int32)
 
     def start(self, share: int) -> int:
-        """What the environments' seed is made of: both signs of a pair start from the same state, where they can."""
+        """Number the initial states of a share: both signs of a mirrored pair start from the same, where they can."""
         return share if self.number % 2 else share // 2
 
 
 class Score(NamedTuple):
-    """What is said of a share. Nothing in it grows with the network."""
+    """The result of evaluating a share. Nothing in it grows with the network."""
 
     generation: int
     share: int
@@ -62,7 +62,7 @@ class Score(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """What everybody is told when all shares are in. It does not grow with the network either."""
+    """What is broadcast when all shares are in. It does not grow with the network either."""
 
     number: int
     total: np.ndarray  # [population] float32
@@ -70,7 +70,7 @@ class Generation(NamedTuple):
     extras: dict[str, PyTree]  # [1, population, ...]
 
     def batch(self) -> Batch:
-        """As `learn` takes it: one row, a column per member."""
+        """Make the batch that `learn` takes: one row, a column per member."""
         one, version = np.ones((1, len(self.total)), np.float32), np.full((1, len(self.total)), self.number, np.int32)
         extras = self.extras | {"length": self.length[None]}
         number = np.arange(len(self.total), dtype=np.int64)
@@ -100,7 +100,7 @@ class EvolutionWorker:
         self._digest = digest(self._learner.params)
 
     def evaluate(self, generation: int, share: int) -> Score:
-        """Plays one episode of each member of a share."""
+        """Play one episode of each member of a share."""
         if generation != self._learner.version:
             raise RuntimeError(f"asked for generation {generation}, but this worker is at {self._learner.version}")
         begin = time.perf_counter()
@@ -169,7 +169,7 @@ def compiled(agent: Agent) -> tuple[Callable[..., PyTree], Callable[..., tuple[P
 
 
 def kept(agent: Agent, params: PyTree, played: Generation, memory: PyTree) -> dict[str, PyTree]:
-    """[1, B, ...]: what the agent keeps of episodes, given their returns and lengths and the memory that they ended with."""
+    """Apply `agent.process` to episodes, given returns, lengths and last recurrent state: what is kept, [1, B, ...]."""
     if agent.process is None:
         return {}
     row, _ = agent.process(params, played.batch().rollout._replace(memory=memory))
@@ -177,7 +177,7 @@ def kept(agent: Agent, params: PyTree, played: Generation, memory: PyTree) -> di
 
 
 def kept_specs(agent: Agent, members: int) -> dict[str, PyTree]:
-    """Shapes of what is kept, derived without playing anything."""
+    """Derive the shapes of what is kept, without playing anything."""
     params = jax.eval_shape(agent.init, ops.random.key(0)).params
     nothing = Generation(0, np.zeros(members, np.float32), np.zeros(members, np.int32), {})
     shapes = jax.eval_shape(lambda params: kept(agent, params, nothing, agent.memory(members)), params)
@@ -185,7 +185,7 @@ def kept_specs(agent: Agent, members: int) -> dict[str, PyTree]:
 
 
 def digest(params: PyTree) -> bytes:
-    """64 bits of a hash: two trees of parameters with the same are the same, bit for bit."""
+    """Hash parameters to 64 bits: copies with the same digest are the same, bit for bit."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         found.update(np.asarray(leaf).tobytes())

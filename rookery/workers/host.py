@@ -16,7 +16,7 @@ from rookery.types import EnvPool, Episode, PyTree, TimeStep
 
 
 class HostStep(NamedTuple):
-    """What one group answered, in the numbering of its host. `failure` instead of `step`: rebuild() comes next."""
+    """The answer of one group, in the numbering of its host. `failure` instead of `step`: rebuild() comes next."""
 
     step: TimeStep | None
     episodes: list[Episode]
@@ -29,7 +29,7 @@ class EnvHost:
         self._env_restarts = env_restarts
 
     def reset(self, seed: int) -> TimeStep:
-        """Every environment of the host; what fails meanwhile is rebuilt here."""
+        """Reset every environment of the host; what fails meanwhile is rebuilt here."""
         return Restarts(self._pool, allowed=self._env_restarts).reset(seed)
 
     def step(self, group: int, action: PyTree) -> HostStep:
@@ -37,7 +37,7 @@ class EnvHost:
         return self._receive(group)
 
     def rebuild(self, env_id: int, group: int) -> HostStep:
-        """A fresh environment in that slot, and the answer of the group that waited for it."""
+        """Replace the environment in that slot. -> the answer of the group that waited for it."""
         self._pool.rebuild(env_id)
         return self._receive(group)
 

@@ -39,9 +39,9 @@ class Peer:
         )  # fmt: skip
 
     def step(self, heard: PyTree | None, weight: float) -> tuple[PeerStep, PyTree]:
-        """Mixes in what was heard, plays a rollout, learns from it. -> what is said of it, and the parameters to send on.
+        """Average with the parameters heard, collect a rollout, learn from it. -> statistics, and parameters to send on.
 
-        weight: of what was heard; 1: it takes the place of the parameters that were there.
+        weight: of what was heard; 1: it replaces the parameters that were there.
         """
         distance = None
         if heard is not None:
@@ -68,7 +68,7 @@ class Peer:
 
 @jax.jit
 def _mix(mine: PyTree, heard: PyTree, weight: Array) -> tuple[PyTree, Array]:
-    """(1 − weight) · mine + weight · heard, and how far apart the two were."""
+    """Average: (1 − weight) · mine + weight · heard, and the distance of the two."""
     mixed = jax.tree.map(lambda x, y: ((1 - weight) * x + weight * y).astype(x.dtype), mine, heard)
     squares = [jnp.sum(jnp.square(x - y)) for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(heard))]
     return mixed, jnp.sqrt(sum(squares, jnp.zeros(())))

@@ -24,7 +24,7 @@ class _RecordedRow(NamedTuple):
 def play(
     pool: EnvPool, act: Callable[[TimeStep], PyTree], *, seed: int, max_steps: int = 27_000, env_restarts: int = 10
 ) -> list[Played]:
-    """The first episode of every environment; act: what all environments answered -> their canonical actions [B, ...].
+    """Play the first episode of every environment; act: what all environments answered -> their canonical actions [B, ...].
 
     An episode whose environment fails is begun anew; one that is still running after max_steps is cut there.
     """

@@ -18,7 +18,7 @@ from rookery.workers.acting import compiled_step, fresh_where_first, with_previo
 
 
 class ScanState(NamedTuple):
-    """Where the environments of one agent are, between two rollouts. All of it is saved."""
+    """What the scan carries from one rollout to the next: environments, recurrent state, returns. All of it is saved."""
 
     slots: Slots
     now: SlotAnswer  # what they show
@@ -38,7 +38,7 @@ class Ended(NamedTuple):
 
 
 def begin(agent: Agent, spec: Spec, environments: Programs, seeds: Array) -> ScanState:
-    """Streams of the environments with these seeds [B], each at its first observation."""
+    """Reset the environments with these seeds [B], each at its first observation."""
     slots, now = environments.start(seeds)
     B, needs = seeds.shape[0], agent.needs
     return ScanState(
@@ -56,7 +56,7 @@ def unroll(
     agent: Agent, environments: Programs, streams: ScanState, *, params: PyTree, version: Array, explore: PyTree, key: Array,
     counter: Array,
 ) -> tuple[ScanState, Rollout, Ended]:  # fmt: skip
-    """A rollout of `needs.rollout_length` rows. key: that of the agent's decisions; counter: decisions before this rollout."""
+    """Collect a rollout of `needs.rollout_length` rows. key: of the agent's decisions; counter: decisions before it."""
     T, B, needs = agent.needs.rollout_length, streams.total.shape[0], agent.needs
     decide = compiled_step(agent)
 
