@@ -146,17 +146,17 @@ def _leave(mine: _Watch, number: int, run: Saved | None) -> None:
     """Ends this process within LAST_SECONDS, whatever its threads are at; what they hold is not waited for."""
     mine.leaving = True
     left: list[str] = []
-    tasks = [_Task(farewell) for farewell in mine.farewells]
+    tasks = [_ThreadCall(farewell) for farewell in mine.farewells]
     if run is not None:
-        tasks.append(_Task(lambda: left.append(f": {run.leave(_name(number))}")))
+        tasks.append(_ThreadCall(lambda: left.append(f": {run.leave(_name(number))}")))
     deadline = time.monotonic() + LAST_SECONDS
     for task in tasks:
         task.wait(deadline - time.monotonic())
-    _Task(lambda: _say(number, "".join(left))).wait(0.5)  # a reader that has stopped would hold it up
+    _ThreadCall(lambda: _say(number, "".join(left))).wait(0.5)  # a reader that has stopped would hold it up
     os._exit(128 + number)
 
 
-class _Task:
+class _ThreadCall:
     """A call in a thread of its own, without the modules that the main thread may just be importing."""
 
     def __init__(self, call: Callable[[], object]) -> None:

@@ -93,7 +93,7 @@ def _ours(options: Options, arm: str, seed: int) -> Run:
     )
 
 
-def _theirs(options: Options, peer: peers.Peer, seed: int) -> Run:
+def _theirs(options: Options, peer: peers.PeerLibrary, seed: int) -> Run:
     done = peer.measure(options.peers or "", seed=seed, timeout=options.timeout_seconds)
     found: Run = {"arm": REJAX, "seed": seed, "command": peer.command(seed), "wall_seconds": round(done.seconds, 3)}
     if done.failure:

@@ -86,7 +86,7 @@ class Ledger:
 
 
 @dataclass
-class Life:
+class WorkerLife:
     """One worker, in seconds of the monotonic clock."""
 
     name: str
@@ -104,14 +104,14 @@ class Audited:
     def __init__(self, runtime: Runtime, ledger: Ledger | None = None) -> None:
         self.runtime, self.ledger = runtime, ledger or Ledger()
         self.name, self.patience, self.stores = runtime.name, runtime.patience, runtime.stores
-        self.lives: list[Life] = []
+        self.lives: list[WorkerLife] = []
 
     def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle[W]:
         spawned = time.monotonic()
         handle = self.runtime.spawn(worker, *args, name=name, role=role, **kwargs)
         if role == "learner":
             return _Booked(handle, self.ledger)
-        self.lives.append(life := Life(name, handle, spawned))
+        self.lives.append(life := WorkerLife(name, handle, spawned))
         return _Timed(handle, life)
 
     def put(self, value: Any) -> Any:
@@ -148,7 +148,7 @@ class _Booked(Generic[W_co]):
 class _Timed(Generic[W_co]):
     """A collector's handle, with a note of when it answered first and when it was lost."""
 
-    def __init__(self, handle: Handle[W_co], life: Life) -> None:
+    def __init__(self, handle: Handle[W_co], life: WorkerLife) -> None:
         self._handle, self._life = handle, life
         self.name, self.ready, self.call, self.now, self.kill = handle.name, handle.ready, handle.call, handle.now, handle.kill
         self.keep = handle.keep

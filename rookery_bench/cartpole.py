@@ -115,7 +115,7 @@ def our_run(arm: str, kind: str, seed: int, command: str, done: process.Finished
     return found
 
 
-def _theirs(options: Options, peer: peers.Peer, seed: int) -> Runs:
+def _theirs(options: Options, peer: peers.PeerLibrary, seed: int) -> Runs:
     cap = options.timeout_seconds / 2
     done = peer.measure(options.peers or "", seed=seed, timeout=options.timeout_seconds, cap_seconds=cap)
     return [peer_run(peer.name, seed, peer.command(seed), done)]

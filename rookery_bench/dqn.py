@@ -115,7 +115,7 @@ def _trained(metrics: Path) -> float | None:
     return (rows[-1]["env_steps"] - rows[0]["env_steps"]) / seconds if seconds > 0 else None
 
 
-def _theirs(options: Options, peer: peers.Peer, seed: int) -> Run:
+def _theirs(options: Options, peer: peers.PeerLibrary, seed: int) -> Run:
     cap = options.timeout_seconds / 2
     done = peer.measure(options.peers or "", seed=seed, timeout=options.timeout_seconds, cap_seconds=cap)
     return peer_run(peer.name, seed, peer.command(seed), done)

@@ -2,7 +2,7 @@
 
     rookery bench evolution es --env CartPole-v1
 
-Both arms play the members of one generation of the same, trained policy with the Breeder of training: with as many
+Both arms play the members of one generation of the same, trained policy with the EvolutionWorker of training: with as many
 environments as a share has members, or with one. They take turns; updates are in neither.
 """
 
@@ -74,7 +74,7 @@ def _arms(options: Options) -> dict[str, Callable[[], tuple[int, int]]]:
     from rookery import Trainer
     from rookery.run.assemble import pool_factory
     from rookery.topologies.evolution import Evolution
-    from rookery.workers.breeder import Breeder, Shares
+    from rookery.workers.evolution_worker import EvolutionWorker, Shares
 
     topology = Evolution(population=options.population, num_envs=options.num_envs, workers=options.workers)
     with tempfile.TemporaryDirectory() as runs:
@@ -87,13 +87,13 @@ def _arms(options: Options) -> dict[str, Callable[[], tuple[int, int]]]:
                 trainer.advance()
             state = trainer.progress.snapshot()["learner"]
     make, version = pool_factory(trainer.config, share=options.workers), int(state["version"])
-    breeder = lambda shares: Breeder(trainer.agent, partial(make, shares.size), seed=0, shares=shares, state=state)
+    worker = lambda shares: EvolutionWorker(trainer.agent, partial(make, shares.size), seed=0, shares=shares, state=state)
     whole = topology.shares()
-    many, one = [breeder(whole) for _ in range(options.workers)], breeder(Shares(options.population, 1))
+    many, one = [worker(whole) for _ in range(options.workers)], worker(Shares(options.population, 1))
     threads, turn = ThreadPoolExecutor(options.workers), iter(range(2**62))
 
     def batch() -> tuple[int, int]:
-        """All shares, each breeder its own."""
+        """All shares, each worker its own."""
         mine = lambda place: [many[place].evaluate(version, s) for s in range(place, whole.number, options.workers)]
         scores = [score for part in threads.map(mine, range(options.workers)) for score in part]
         return sum(len(score.length) for score in scores), sum(int(score.length.sum()) for score in scores)

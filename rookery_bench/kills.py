@@ -23,7 +23,7 @@ import numpy as np
 import tyro
 
 from rookery.types import Rollout
-from rookery_bench.audit import Audited, Life
+from rookery_bench.audit import Audited, WorkerLife
 from rookery_bench.record import Record, Verdict, conditions
 
 SCORE = 475.0
@@ -203,7 +203,7 @@ def _strike(runtime: Audited, what: str, name: str, rng: np.random.Generator) ->
     if life.answered is None or life.lost is not None:
         return None
     _, pid = life.handle.ready.result()
-    hosts = [host for nursery in children(pid) for host in children(nursery)]
+    hosts = [host for fork_server in children(pid) for host in children(fork_server)]
     if what != "collector" and not hosts:
         return None
     try:
@@ -222,16 +222,17 @@ def _follow(kills: list[Kill], runtime: Audited, progress: Any, began: float) ->
         kill.noticed_seconds = None if before.lost is None else before.lost - at
         after = next((life for life in lives if life.spawned > at and life.answered is not None), None)
         kill.replaced_seconds = None if after is None or after.answered is None else after.answered - at
-    for _, kill in zip(progress.mended, [kill for kill in kills if kill.what != "collector" and kill.noticed_seconds is None]):
+    unnoticed = [kill for kill in kills if kill.what != "collector" and kill.noticed_seconds is None]
+    for _, kill in zip(progress.incidents, unnoticed):
         kill.noticed_seconds = time.monotonic() - began - kill.at
     return all((kill.replaced_seconds if kill.what == "collector" else kill.noticed_seconds) is not None for kill in kills)
 
 
-def lives_of(runtime: Audited, name: str) -> list[Life]:
+def lives_of(runtime: Audited, name: str) -> list[WorkerLife]:
     return [life for life in runtime.lives if life.name == name]
 
 
-def _start_up(life: Life) -> float | None:
+def _start_up(life: WorkerLife) -> float | None:
     return None if life.answered is None else life.answered - life.spawned
 
 

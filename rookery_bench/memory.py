@@ -47,7 +47,7 @@ class Options:
 
 
 @dataclass
-class Watch:
+class MemoryWatch:
     """What was seen of a process tree while it lived."""
 
     began: float = field(default_factory=time.perf_counter)
@@ -76,7 +76,7 @@ def measure(options: Options) -> list[Record]:
         "--checkpoint-every", "100", "--seed", str(options.seed), "--json",
     ]  # fmt: skip
     segments = process.shared_memory()
-    watch = Watch()
+    watch = MemoryWatch()
     with tempfile.TemporaryDirectory() as runs:
         how: dict[str, Any] = {"mark": mark, "watch": watch, "watch_seconds": options.sample_seconds}
         done = process.rookery(command, runs=Path(runs), timeout=seconds + 300, **how)
@@ -109,7 +109,7 @@ def summarise(
     options: Options,
     now: dict[str, Any],
     command: str,
-    watch: Watch,
+    watch: MemoryWatch,
     left: dict[str, Any],
     done: process.Finished,
     points: list[tuple[float, int, float | None]],

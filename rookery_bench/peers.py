@@ -16,7 +16,7 @@ from rookery_bench.process import MARK, Finished, run
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerLibrary:
     name: str
     python: str  # the interpreter that has the library
     words: tuple[str, ...]  # the driver's file and its options
@@ -38,9 +38,9 @@ class Peer:
         return " ".join(["python", *self.words, "--seed", str(seed)])
 
 
-def chosen(drivers: str | None, peers: list[tuple[str, str | None, tuple[str, ...]]]) -> list[Peer]:
+def chosen(drivers: str | None, peers: list[tuple[str, str | None, tuple[str, ...]]]) -> list[PeerLibrary]:
     """(name, interpreter or None, words) -> those whose interpreter was given."""
-    found = [Peer(name, python, words) for name, python, words in peers if python]
+    found = [PeerLibrary(name, python, words) for name, python, words in peers if python]
     if found and not drivers:
         raise SystemExit("rookery: --peers DIR must say where the peers' drivers are")
     for peer in found:

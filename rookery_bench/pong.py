@@ -129,7 +129,7 @@ def steady(rows: Rows, *, warm: float, length: float, until: float) -> Steady | 
     return Steady(wall, *rates, average("learner_idle"), average("policy_lag_mean"))
 
 
-def _theirs(options: Options, peer: peers.Peer, seed: int) -> Run:
+def _theirs(options: Options, peer: peers.PeerLibrary, seed: int) -> Run:
     done = peer.measure(options.peers or "", seed=seed, timeout=options.seconds + 300)
     found: Run = {"arm": peer.name, "seed": seed, "command": peer.command(seed)}
     if done.failure:

@@ -20,9 +20,9 @@ class Reducer:
     """One of those who sum."""
 
     def __init__(self) -> None:
-        from rookery.workers.ranks import Rank
+        from rookery.workers.learner_rank import LearnerRank
 
-        self._rank = Rank()
+        self._rank = LearnerRank()
 
     def address(self) -> str:
         return self._rank.address()

@@ -21,25 +21,25 @@ from rookery.runtime.interface import Handle, Resources
 from rookery_bench.replay import Options, Subject
 
 
-class Said(NamedTuple):
+class WrittenRollout(NamedTuple):
     items: int
     rollout: Any
 
 
-class Writer:
+class PrewrittenCollector:
     """Stands for a collector: its rollout is written already."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._rollout = {"item": np.random.default_rng(0).integers(0, 255, shape, np.uint8)}
 
-    def collect(self, out: Any) -> Said:
+    def collect(self, out: Any) -> WrittenRollout:
         T, B = self._rollout["item"].shape[:2]
-        return Said(T * B, self._rollout)
+        return WrittenRollout(T * B, self._rollout)
 
     def close(self) -> None: ...
 
 
-class Host(Subject):
+class TableActor(Subject):
     """The same table, called from elsewhere."""
 
     takes_views = True
@@ -77,13 +77,13 @@ def measure_rates(options: Options) -> dict[str, list[float]]:
     runtime = RayRuntime(resources=roles, counts=counts, prepare=startup.prepare, versions=fingerprint)
     try:
         part = dataclasses.replace(options, capacity=-(-options.size // options.shards))
-        shards = [runtime.spawn(Host, part, name=f"shard-{i}", role="shard") for i in range(options.shards)]
+        shards = [runtime.spawn(TableActor, part, name=f"shard-{i}", role="shard") for i in range(options.shards)]
         writer = runtime.spawn(
-            Writer, (options.rollout_length, options.num_envs, options.item_bytes), name="writer", role="collector"
+            PrewrittenCollector, (options.rollout_length, options.num_envs, options.item_bytes), name="writer", role="collector"
         )
-        for filled in [shard.call(Host.fill) for shard in shards]:
+        for filled in [shard.call(TableActor.fill) for shard in shards]:
             filled.result(600)
-        loop = _Loop(options, shards, writer)
+        loop = _CallLoop(options, shards, writer)
         share = options.seconds / options.rounds
         rates: dict[str, list[float]] = {}
         for _ in range(options.rounds):
@@ -94,10 +94,10 @@ def measure_rates(options: Options) -> dict[str, list[float]]:
         runtime.close()
 
 
-class _Loop:
+class _CallLoop:
     """Keeps `in_flight` calls under way for each actor, and counts what comes back."""
 
-    def __init__(self, options: Options, shards: Sequence[Handle[Host]], writer: Handle[Writer]) -> None:
+    def __init__(self, options: Options, shards: Sequence[Handle[TableActor]], writer: Handle[PrewrittenCollector]) -> None:
         self._options, self._shards, self._writer = options, shards, writer
         self._updates: dict[int, Any] = {}
         self._next = 0
@@ -120,7 +120,7 @@ class _Loop:
                 calls.append(begin())
         return items / (time.perf_counter() - start)
 
-    def _turn(self) -> tuple[int, Handle[Host]]:
+    def _turn(self) -> tuple[int, Handle[TableActor]]:
         self._next = (self._next + 1) % len(self._shards)
         return self._next, self._shards[self._next]
 
@@ -139,9 +139,9 @@ class _Loop:
             if said.exception() is not None:
                 copy(said)
             else:
-                shard.call(Host.insert_rollout, said.result().rollout).add_done_callback(copy)
+                shard.call(TableActor.insert_rollout, said.result().rollout).add_done_callback(copy)
 
-        self._writer.fill(Writer.collect, None).add_done_callback(pass_on)
+        self._writer.fill(PrewrittenCollector.collect, None).add_done_callback(pass_on)
         return stored, int
 
     def _sample(self) -> tuple[Future, Callable[[Any], int]]:
@@ -157,10 +157,10 @@ class _Loop:
             return len(items)
 
         priorities = None if keys is None else np.resize(self._priorities, len(keys))
-        return shard.call(Host.draw, keys, priorities), came
+        return shard.call(TableActor.draw, keys, priorities), came
 
     def _write(self) -> tuple[Future, Callable[[Any], int]]:
-        return self._writer.fill(Writer.collect, None), lambda said: said.items
+        return self._writer.fill(PrewrittenCollector.collect, None), lambda said: said.items
 
     def _same(self) -> tuple[Future, Callable[[Any], int]]:
-        return self._turn()[1].call(Host.same), lambda answer: len(answer[0])
+        return self._turn()[1].call(TableActor.same), lambda answer: len(answer[0])

@@ -102,7 +102,7 @@ def measure(options: Options) -> list[Record]:
     wholes: list[Whole] = []
     share = options.seconds / options.rounds
     with tempfile.TemporaryDirectory() as runs:
-        system = _System(options.config, runs)
+        system = _MeasuredSystem(options.config, runs)
         try:
             for number in range(options.rounds):
                 system.collect_batch()
@@ -117,7 +117,7 @@ def measure(options: Options) -> list[Record]:
     return [summarise(options, now, costs, wholes)]
 
 
-class _System:
+class _MeasuredSystem:
     """The parts of one job, and the Trainer that drives the same job. Nothing of one runs while another is measured."""
 
     def __init__(self, config: Any, runs: str) -> None:

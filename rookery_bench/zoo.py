@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 import tyro
 
 from rookery_bench import process
-from rookery_bench.peers import Peer, chosen, versions
+from rookery_bench.peers import PeerLibrary, chosen, versions
 from rookery_bench.record import Record, Verdict, conditions
 from rookery_bench.statistics import bootstrap, iqm, spread
 
 Run = dict[str, Any]
 
 
-class Task(NamedTuple):
+class ZooTask(NamedTuple):
     peer: str
     words: str  # after `rookery train`
     env: str  # as the peer's driver knows it
@@ -42,12 +42,12 @@ class Task(NamedTuple):
         return "sb3_zoo.py", self.words.split()[0], self.env
 
 
-def _zoo(system: str, env: str, steps: int) -> Task:
-    return Task("stable-baselines3", f"{system} --env {env}", env, steps)
+def _zoo(system: str, env: str, steps: int) -> ZooTask:
+    return ZooTask("stable-baselines3", f"{system} --env {env}", env, steps)
 
 
-def _minatar(game: str) -> Task:
-    return Task("rejax", f"anakin-ppo --env gymnax:{game} --no-anneal", game, 2_000_000, "return_mean")
+def _minatar(game: str) -> ZooTask:
+    return ZooTask("rejax", f"anakin-ppo --env gymnax:{game} --no-anneal", game, 2_000_000, "return_mean")
 
 
 TASKS = {
@@ -104,25 +104,25 @@ def measure(options: Options) -> list[Record]:
     return [_record(name, options, now, runs) for name, runs in process.side_by_side(calls, jobs=options.jobs)]
 
 
-def _arms(task: Task, seed: int, options: Options) -> list[Callable[[], Run]]:
+def _arms(task: ZooTask, seed: int, options: Options) -> list[Callable[[], Run]]:
     python = options.rejax_python if task.peer == "rejax" else options.sb3_python
     peers = chosen(options.peers, [(task.peer, python, task.driver)])
     return [partial(_ours, task, seed), *(partial(_theirs, peer, task, seed, options) for peer in peers)]
 
 
-def _ours(task: Task, seed: int) -> Run:
+def _ours(task: ZooTask, seed: int) -> Run:
     command = ["train", *shlex.split(task.words), "--total-steps", str(task.steps), "--seed", str(seed), "--json"]
     with tempfile.TemporaryDirectory() as place:
         done = process.rookery(command, runs=Path(place), timeout=3600)
     return _told({"arm": "rookery", "seed": seed, "command": shlex.join(["rookery", *command])}, task, done)
 
 
-def _theirs(peer: Peer, task: Task, seed: int, options: Options) -> Run:
+def _theirs(peer: PeerLibrary, task: ZooTask, seed: int, options: Options) -> Run:
     done = peer.measure(options.peers, timeout=3 * 3600, seed=seed)
     return _told({"arm": peer.name, "seed": seed, "command": peer.command(seed)}, task, done)
 
 
-def _told(run: Run, task: Task, done: process.Finished) -> Run:
+def _told(run: Run, task: ZooTask, done: process.Finished) -> Run:
     kept = ("eval_return_mean", "return_mean", "env_steps", "peer", "version")
     run["wall_seconds"] = round(done.seconds, 1)
     run |= {"failure": done.failure} if done.failure else {key: done.answer[key] for key in kept if key in done.answer}

@@ -5,6 +5,7 @@
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
 The benches are a package of their own, rookery_bench, which may import anything; only `rookery bench` knows of it.
+No two classes have one name.
 The last tests feed every rule a package that breaks it, so that no rule can become one that never says no.
 """
 
@@ -42,6 +43,7 @@ PICKLES = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
 STARTS_PROCESSES = {"envs", "runtime"}  # may pickle for a child they start themselves; never on the way from a checkpoint
 VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "misc", "legacy"}
 CALLS = {"call", "fill", "keep", "now"} | {"ask", "tell", "tell_one", "publish", "gather", "fetch"}  # of a Handle, of a Fleet
+PER_BENCH = {"Options"}  # a class of this name in each bench: its command line
 WALL_CLOCK = {f"rookery.run.{name}" for name in ("directory", "records", "logging", "display", "tensorboard")}
 
 
@@ -253,6 +255,20 @@ def test_every_module_keeps_the_rule(part: str, rule: object) -> None:
     assert not problems, "\n".join(problems)
 
 
+def twins(package: Package) -> list[str]:
+    """Class names that mean two things, leading underscores ignored; nested classes and those under TYPE_CHECKING count."""
+    found: dict[str, list[str]] = {}
+    for module in package.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not (module.part == BENCH and node.name in PER_BENCH):
+                found.setdefault(node.name.lstrip("_"), []).append(f"{module.name}:{node.lineno}")
+    return [f"{name} is the name of {len(places)} classes: {', '.join(places)}" for name, places in found.items() if places[1:]]
+
+
+def test_one_class_name_means_one_thing() -> None:
+    assert not (problems := twins(PACKAGE)), "\n".join(problems)
+
+
 def test_importing_environments_and_data_leaves_jax_out() -> None:
     names = [name for name, module in PACKAGE.items() if module.part in NO_JAX and name not in WITH_JAX]
     assert set(PACKAGE) > WITH_JAX
@@ -330,3 +346,25 @@ def test_a_rule_accepts_a_good_package(rule: object) -> None:
     assert callable(rule)
     package = written(GOOD)
     assert [problem for module in package.values() for problem in rule(module, package)] == []
+
+
+TWINS = {
+    "the same name": "class Row: ...",
+    "a private one": "class _Row: ...",
+    "a nested one": "class Table:\n    class Row: ...",
+    "one in a function": "def f():\n    class Row: ...",
+    "one for types": "if TYPE_CHECKING:\n    class Row: ...",
+    "two in one module": "class Cell: ...\nclass _Cell: ...",
+}
+
+
+@pytest.mark.parametrize("case", TWINS)
+def test_a_second_class_of_one_name_is_found(case: str) -> None:
+    package = written(GOOD | {"rookery.run.display": "class Row: ...", "rookery.data.table": TWINS[case]})
+    assert len(twins(package)) == 1
+
+
+def test_classes_of_different_names_and_the_options_of_benches_are_no_twins() -> None:
+    benches = {f"rookery_bench.{name}": "class Options: ..." for name in ("torn", "zoo")}
+    classes = {"rookery.data.table": "class Row: ...", "rookery.run.display": "class Line: ..."}
+    assert twins(written(GOOD | benches | classes)) == []

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, Evaluation
+from rookery.algorithms.actor_critic import ActorCritic, RolloutEvaluation
 from rookery.algorithms.critic import Critic
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
@@ -83,7 +83,7 @@ class Returns(NamedTuple):
     target: Array  # [T, B] of the value
 
 
-def returns(out: Evaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> Returns:
+def returns(out: RolloutEvaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> Returns:
     """n-step returns, by what the parameters say of the rollout; no gradient flows out of here."""
     advantage = ops.gae(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),

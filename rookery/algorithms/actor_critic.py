@@ -22,7 +22,7 @@ from rookery.networks.network import Torso, actor_critic, separate
 from rookery.types import Array, Decision, PyTree, Rollout, Spec
 
 
-class Evaluation(NamedTuple):
+class RolloutEvaluation(NamedTuple):
     """The current parameters' view of a rollout. Gradients flow through everything."""
 
     outputs: Array  # [T, B, num_outputs] parameters of the policy's distribution
@@ -40,7 +40,7 @@ class ActorCritic(NamedTuple):
     act: Callable[[PyTree, PyTree, PyTree, Array, Array], Decision]
     explore: Callable[[Array, int, int], Array]
     forward: Callable[[PyTree, PyTree, PyTree, Array], tuple[Array, Array]]  # unroll -> policy outputs, value
-    evaluate: Callable[[PyTree, Rollout], Evaluation]
+    evaluate: Callable[[PyTree, Rollout], RolloutEvaluation]
     normalisers: Normalisers
     distribution: ops.Distribution
     action: gymnasium.Space
@@ -90,9 +90,9 @@ def build(
         out = network.unroll(params["network"], units.observe(params, observation), memory, first)
         return out.policy, out.value
 
-    def evaluate(params: PyTree, rollout: Rollout) -> Evaluation:
+    def evaluate(params: PyTree, rollout: Rollout) -> RolloutEvaluation:
         policy, value = forward(params, rollout.observation, rollout.memory, first_rows(rollout.valid))
-        return Evaluation(
+        return RolloutEvaluation(
             outputs=policy[:-1],
             logp=distribution.logp(policy[:-1], rollout.action),
             entropy=distribution.entropy(policy[:-1]),

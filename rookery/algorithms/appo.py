@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers, ppo
-from rookery.algorithms.actor_critic import ActorCritic, Evaluation
+from rookery.algorithms.actor_critic import ActorCritic, RolloutEvaluation
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
@@ -112,7 +112,7 @@ class APPO:
 
 
 def prepare(
-    out: Evaluation, params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO
+    out: RolloutEvaluation, params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO
 ) -> ppo.Sequences:
     """V-trace's targets and advantages, [T, B], by what the parameters say of the rollout; no gradient flows out of here."""
     behaviour_logp = rollout.extras["behaviour_logp"]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from rookery import ops
 from rookery.algorithms import actor_critic, optimizers
-from rookery.algorithms.actor_critic import ActorCritic, Evaluation
+from rookery.algorithms.actor_critic import ActorCritic, RolloutEvaluation
 from rookery.algorithms.critic import Critic
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
@@ -88,7 +88,9 @@ class VTrace:
         )  # fmt: skip
 
 
-def traced(out: Evaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace) -> ops.VTrace:
+def traced(
+    out: RolloutEvaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace
+) -> ops.VTraceReturns:
     """V-trace's targets and advantages, by what the parameters say of the rollout; no gradient flows out of here."""
     return ops.vtrace(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),

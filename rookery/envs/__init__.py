@@ -27,21 +27,21 @@ import gymnasium
 from rookery import spaces
 from rookery.envs.adapted import AdaptedPool, adapted_spec
 from rookery.envs.atari import AtariPool, is_atari
-from rookery.envs.choice import CannotMake, Choice
 from rookery.envs.envpool_pool import EnvpoolPool
 from rookery.envs.jax_sources import Peeked, build, is_jax_id, kind_of
-from rookery.envs.mending import Mended, Mender
-from rookery.envs.one_by_one import Processes, Source, Where
 from rookery.envs.options import take_pool_options
 from rookery.envs.pool import EnvironmentFailed, OnNan
+from rookery.envs.process_count import CannotMake, ProcessCount
+from rookery.envs.python_envs import Processes, Source, Where
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
+from rookery.envs.restarts import Incident, Restarts
 from rookery.envs.toy_pool import ToyPool
 from rookery.envs.toys import TOYS
 from rookery.envs.vectorised import VectorisedPool, WrongAutoreset
 from rookery.types import EnvPool, Spec
 
 __all__ = [
-    "EnvInfo", "EnvironmentFailed", "Mended", "Mender", "Processes", "UnknownEnvironment", "catalogue", "chosen", "make",
+    "EnvInfo", "EnvironmentFailed", "Incident", "Processes", "Restarts", "UnknownEnvironment", "catalogue", "chosen", "make",
     "spec_of",
 ]  # fmt: skip
 
@@ -66,7 +66,7 @@ def make(
     `seed` is that of a `reset()` without one. Of `options`, those of `options.PoolOptions` (frame_stack, reward_clip ...)
     change what any pool answers, and the rest go to the toy, to `atari.AtariOptions`, to the callable,
     or to gymnasium.make. For environments that Python steps one by one: `processes` says in how many worker processes
-    (0: in this one; "auto": measured, see `choice`), with `cores` for them (by default, those this process may use),
+    (0: in this one; "auto": measured, see `process_count`), with `cores` for them (by default, those this process may use),
     one that takes longer than `step_seconds` to answer is taken to hang, and a worker that grows beyond `max_mb` is replaced.
     `on_nan`: whether a number that is not finite fails ("stop"), cuts its episode ("drop-episode") or is replaced ("clip").
     """
@@ -96,10 +96,12 @@ def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
     return pool.spec
 
 
-def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **options: Any) -> Choice:
+def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **options: Any) -> ProcessCount:
     """What `make(processes="auto")` takes, and why."""
     source = _source(id, take_pool_options(id, options)[1])
-    return Choice(0, False, "it has a pool of its own") if source is None else source.choice(num_envs, groups, cores)
+    if source is None:
+        return ProcessCount(0, False, "it has a pool of its own")
+    return source.process_count(num_envs, groups, cores)
 
 
 def _source(id: EnvId, options: dict[str, Any]) -> Source | None:

@@ -2,7 +2,7 @@
 
 A budget per minute never ends a crash loop that back-off slows down, and ends a quick run whose failures are rare. So each
 loss takes one restart, and what is done in between gives restarts back. The same rule holds for an environment
-(`mending.Mender`) and for a place in a fleet (`runtime.roster.Roster`).
+(`restarts.Restarts`) and for a place in a fleet (`runtime.roster.Roster`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 
 from rookery import spaces
 from rookery.envs.jax_env import JaxEnv
-from rookery.envs.jax_slots import Answer, Slots, compiled, from_host, slot_seeds, to_host
+from rookery.envs.jax_slots import SlotAnswer, Slots, compiled, from_host, slot_seeds, to_host
 from rookery.envs.pool import (
     EnvironmentFailed,
     LetterBox,
@@ -48,7 +48,7 @@ class JaxPool:
         self._leaves = [(path or "observation", keys) for path, keys, _ in spaces.leaves(self.spec.observation)]
         self._box, self._tally = LetterBox(groups), Tally(self.groups)
         self._slots: list[Slots] = []
-        self._coming: list[tuple[Slots, Answer]] = []  # of each group, what its next recv gives
+        self._coming: list[tuple[Slots, SlotAnswer]] = []  # of each group, what its next recv gives
         self._fresh = np.zeros(num_envs, bool)  # rebuilt, to be reset by the next recv
         self._last: list[TimeStep] = []
 
@@ -127,7 +127,7 @@ class JaxPool:
         """[B] uint32"""
         return slot_seeds(self._seed, range(part.start, part.stop), self._incarnation[part].tolist())
 
-    def _on_host(self, group: int, answer: Answer) -> TimeStep:
+    def _on_host(self, group: int, answer: SlotAnswer) -> TimeStep:
         return TimeStep(self._ids[group], *jax.tree.map(np.asarray, tuple(answer)))
 
     def _from_host(self, part: slice, saved: Any) -> Slots:

@@ -30,7 +30,7 @@ class Slots(NamedTuple):
     count: Array  # [B] uint32: steps and resets since the slot was seeded
 
 
-class Answer(NamedTuple):
+class SlotAnswer(NamedTuple):
     """A TimeStep without its env_ids, on the device."""
 
     observation: PyTree
@@ -41,9 +41,9 @@ class Answer(NamedTuple):
 
 
 class Programs(NamedTuple):
-    start: Callable[[Array], tuple[Slots, Answer]]  # (seed [B])
-    advance: Callable[[Slots, PyTree], tuple[Slots, Answer]]  # (slots, action [B, ...])
-    restart: Callable[[Slots, Answer, Array, Array], tuple[Slots, Answer]]  # (slots, answer, rows [B], seed [B])
+    start: Callable[[Array], tuple[Slots, SlotAnswer]]  # (seed [B])
+    advance: Callable[[Slots, PyTree], tuple[Slots, SlotAnswer]]  # (slots, action [B, ...])
+    restart: Callable[[Slots, SlotAnswer, Array, Array], tuple[Slots, SlotAnswer]]  # (slots, answer, rows [B], seed [B])
 
 
 @lru_cache(maxsize=32)  # two pools of the same environment, and the evaluator's, share what is compiled
@@ -55,12 +55,12 @@ def compiled(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
 def programs(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
     """`reset` and `step` are those of a JaxEnv."""
 
-    def start(seed: Array) -> tuple[Slots, Answer]:
+    def start(seed: Array) -> tuple[Slots, SlotAnswer]:
         count, false = jnp.zeros_like(seed), jnp.zeros(seed.shape, bool)
         state, observation = jax.vmap(reset)(_keys(seed, count))
-        return Slots(state, false, seed, count), Answer(observation, jnp.zeros(seed.shape), false, false, ~false)
+        return Slots(state, false, seed, count), SlotAnswer(observation, jnp.zeros(seed.shape), false, false, ~false)
 
-    def advance(slots: Slots, action: PyTree) -> tuple[Slots, Answer]:
+    def advance(slots: Slots, action: PyTree) -> tuple[Slots, SlotAnswer]:
         count = slots.count + 1
         keys = _keys(slots.seed, count)
         state, after = jax.vmap(step)(slots.env, action, keys)
@@ -72,10 +72,10 @@ def programs(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
         state, observation = jax.lax.cond(slots.ended.any(), reset_those_that_ended, lambda: (state, after.observation))
         live = ~slots.ended
         terminated, truncated = after.terminated & live, after.truncated & live
-        answer = Answer(observation, jnp.where(live, after.reward, 0.0), terminated, truncated, slots.ended)
+        answer = SlotAnswer(observation, jnp.where(live, after.reward, 0.0), terminated, truncated, slots.ended)
         return Slots(state, terminated | truncated, slots.seed, count), answer
 
-    def restart(slots: Slots, answer: Answer, rows: Array, seed: Array) -> tuple[Slots, Answer]:
+    def restart(slots: Slots, answer: SlotAnswer, rows: Array, seed: Array) -> tuple[Slots, SlotAnswer]:
         return jax.tree.map(lambda a, b: _where(rows, a, b), start(seed), (slots, answer))
 
     return Programs(start, advance, restart)

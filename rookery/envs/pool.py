@@ -34,7 +34,7 @@ class EnvironmentFailed(RuntimeError):
     def __init__(self, message: str, env_id: int, lost: tuple[int, ...] = (), kind: Kind = "failed") -> None:
         """lost: all the environments that are rebuilt with this one, because they lived in the same process.
 
-        kind: "not finite" is not to be mended, "dropped" is, and "recycled" was no fault of anybody's."""
+        kind: "not finite" is not to be rebuilt, "dropped" is, and "recycled" was no fault of anybody's."""
         super().__init__(message)
         self.env_id, self.lost, self.kind = env_id, lost or (env_id,), kind
 

@@ -13,7 +13,7 @@ from gymnasium import Space
 from gymnasium import spaces as gs
 
 from rookery import spaces
-from rookery.envs.host import Answer, Host, MakeEnv
+from rookery.envs.gym_envs import AnswerRows, GymEnvs, MakeEnv
 
 MAX_STEPS = 2000
 
@@ -31,21 +31,21 @@ class Probe(NamedTuple):
 
 def probe(make_env: MakeEnv, name: str, *, seconds: float = 0.15) -> Probe:
     """Makes one, plays it at random for a moment and looks at what it answers. Raises if it is not fit to be used."""
-    host = Host(make_env, [0], 1, name=name)
-    tree, flags = spaces.zeros(host.observation, (1,)), [np.zeros(1, bool) for _ in range(3)]
-    answer = Answer(host.observation, tree, np.zeros(1, np.float32), *flags, start=0)
+    gym_envs = GymEnvs(make_env, [0], 1, name=name)
+    tree, flags = spaces.zeros(gym_envs.observation, (1,)), [np.zeros(1, bool) for _ in range(3)]
+    answer = AnswerRows(gym_envs.observation, tree, np.zeros(1, np.float32), *flags, start=0)
     notes = []
     begin, step_seconds = time.perf_counter(), 0.0
     try:
-        if not _seed_counts(host, answer):
+        if not _seed_counts(gym_envs, answer):
             notes.append(_IGNORES_SEED.format(name=name))
-        host.reseed(0, 0, seed=0)
-        step_seconds = _play(host, answer, seconds)
+        gym_envs.reseed(0, 0, seed=0)
+        step_seconds = _play(gym_envs, answer, seconds)
     except _Failed as error:  # a run may live with it, within its budget
         notes.append(f"it failed when it was tried: {error}")
-        step_seconds = (time.perf_counter() - begin) / max(1, host.steps[0])
-    host.close()
-    return Probe(host.observation, host.action, step_seconds, (*notes, *host.notes))
+        step_seconds = (time.perf_counter() - begin) / max(1, gym_envs.steps[0])
+    gym_envs.close()
+    return Probe(gym_envs.observation, gym_envs.action, step_seconds, (*notes, *gym_envs.notes))
 
 
 _IGNORES_SEED = (
@@ -54,36 +54,36 @@ _IGNORES_SEED = (
 )
 
 
-def _play(host: Host, answer: Answer, seconds: float) -> float:
+def _play(gym_envs: GymEnvs, answer: AnswerRows, seconds: float) -> float:
     begin, count = time.perf_counter(), 0
     while count < MAX_STEPS and (count < 3 or time.perf_counter() - begin < seconds):
-        _advance(host, answer, host.action.sample(mask=_mask(host, answer)))
+        _advance(gym_envs, answer, gym_envs.action.sample(mask=_mask(gym_envs, answer)))
         count += 1
     return (time.perf_counter() - begin) / count
 
 
-def _seed_counts(host: Host, answer: Answer) -> bool:
+def _seed_counts(gym_envs: GymEnvs, answer: AnswerRows) -> bool:
     """Do two resets from one seed, and the first step after each, show the same?"""
     seen: list[list[np.ndarray]] = []
     for _ in range(2):
-        host.reseed(0, 0, seed=0)
-        host.action.seed(0)
+        gym_envs.reseed(0, 0, seed=0)
+        gym_envs.action.seed(0)
         now = []
         for _ in range(3):
-            _advance(host, answer, host.action.sample(mask=_mask(host, answer)))
+            _advance(gym_envs, answer, gym_envs.action.sample(mask=_mask(gym_envs, answer)))
             now += [leaf.buffer.copy() for leaf in answer.leaves]
         seen.append(now)
     return all(np.array_equal(a, b) for a, b in zip(*seen))
 
 
-def _advance(host: Host, answer: Answer, action: Any) -> None:
-    for failure in host.advance([0], [action], answer):
+def _advance(gym_envs: GymEnvs, answer: AnswerRows, action: Any) -> None:
+    for failure in gym_envs.advance([0], [action], answer):
         raise _Failed(failure.message)
 
 
-def _mask(host: Host, answer: Answer) -> Any:
+def _mask(gym_envs: GymEnvs, answer: AnswerRows) -> Any:
     """Of the legal actions, where the environment tells them."""
     observation = answer.observation
-    if isinstance(host.action, gs.Discrete) and isinstance(observation, dict) and "action_mask" in observation:
+    if isinstance(gym_envs.action, gs.Discrete) and isinstance(observation, dict) and "action_mask" in observation:
         return observation["action_mask"][0].astype(np.int8)
     return None

@@ -33,16 +33,16 @@ import cloudpickle
 import numpy as np
 
 from rookery import spaces
-from rookery.envs import nursery, shared, stalls
-from rookery.envs.desk import NOT_FINITE, REBUILD, RESET, STEP, Desk
-from rookery.envs.host import Broken, Host, MakeEnv, note_key, shorten
+from rookery.envs import fork_server, shared, stalls
+from rookery.envs.board_server import NOT_FINITE, REBUILD, RESET, STEP, BoardServer
+from rookery.envs.gym_envs import Broken, GymEnvs, MakeEnv, note_key, shorten
 from rookery.envs.memory import resident_mb
 from rookery.envs.pool import EnvironmentFailed, OnNan, Tally, derive_seed, env_ids, group_of, not_finite_kind, split
-from rookery.envs.worker import LOOK_OUT_SECONDS, Mail
+from rookery.envs.worker import LOOK_OUT_SECONDS, Mailbox
 from rookery.trees import tree_leaves, tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
 
-BACK_OFF = (0.1, 1.0)  # seconds before a lost worker is started again: the first time, and at most. `Mender` ends a loop
+BACK_OFF = (0.1, 1.0)  # seconds before a lost worker is started again: the first time, and at most. `Restarts` ends a loop
 GOOD_LIFE = 1.0  # seconds: who worked so long does not count as one that fails again and again
 CLOSE_SECONDS = 2.0
 WEIGH_SECONDS = 1.0  # between looks at the memory of workers
@@ -59,15 +59,15 @@ class _Worker:
     index: int
     ids: np.ndarray
     state: str = WAITING
-    child: nursery.Child | None = None
-    born: nursery.Nursery | None = None
-    mail: Mail | None = None
+    child: fork_server.Forked | None = None
+    born: fork_server.ForkServer | None = None
+    mail: Mailbox | None = None
     bells: tuple[int, int] = (-1, -1)  # go, rang
     since: float = 0.0  # of the state
     lived: float = 0.0  # seconds that it worked, when it is dead
     marker: tuple[int, float] = (-1, 0.0)  # which environment it was seen stepping, and since when
     why: str = ""  # it is dead
-    desk: Desk | None = None  # no process at all: the pool itself does this share
+    board_server: BoardServer | None = None  # no process at all: the pool itself does this share
     losses: int = 0  # in a row, each after a short life
     mb: float = 0.0  # of memory, when it was last weighed
 
@@ -147,7 +147,7 @@ class ProcessPool:
         for worker in self._workers:
             self._owner[worker.ids] = worker.index
         self._is_here = np.zeros(num_envs, bool)
-        if self._workers[-1].desk is not None:
+        if self._workers[-1].board_server is not None:
             self._is_here[self._workers[-1].ids] = True
         self._in_group = [self._owners(group) for group in self.groups]
         self._ids = [env_ids(group) for group in self.groups]
@@ -294,9 +294,9 @@ class ProcessPool:
         until = time.monotonic() + CLOSE_SECONDS
         for worker in leaving:
             select.select([worker.child.pidfd], [], [], max(0.0, until - time.monotonic()))  # type: ignore[union-attr]
-        if self._workers[-1].desk is not None:
-            self._workers[-1].desk.host.close()
-            self._workers[-1].desk = None
+        if self._workers[-1].board_server is not None:
+            self._workers[-1].board_server.gym_envs.close()
+            self._workers[-1].board_server = None
         self._finalizer()
         self._epoll.close()
         if self._memory >= 0:
@@ -317,7 +317,7 @@ class ProcessPool:
             self._request_unusual(np.arange(self.num_envs)[rows])
         now = time.monotonic()
         for worker in workers:
-            if worker.state == READY and worker.desk is None:
+            if worker.state == READY and worker.board_server is None:
                 worker.marker = (-1, now)
                 os.eventfd_write(worker.bells[0], 1)
 
@@ -334,9 +334,9 @@ class ProcessPool:
     def _await(self, rows: Any, workers: list[_Worker]) -> None:
         """Until every environment has answered; EnvironmentFailed if one did not, or not well."""
         board = self._board
-        if (desk := self._workers[-1].desk) is not None:  # a share of our own, before we wait for others
+        if (board_server := self._workers[-1].board_server) is not None:  # a share of our own, before we wait for others
             while (board.done[rows] != board.want[rows])[self._is_here[rows]].any():
-                desk.serve()
+                board_server.serve()
         if (board.done[rows] == board.want[rows]).all():
             self._pump(0.0)  # nothing to wait for, but a bell orders what two cores see of memory
         else:
@@ -370,7 +370,7 @@ class ProcessPool:
     def _kill_the_late(self, workers: list[_Worker]) -> None:
         now = time.monotonic()
         for worker in workers:
-            if worker.state != READY or worker.desk is not None:
+            if worker.state != READY or worker.board_server is not None:
                 continue
             if (self._board.done[worker.ids] == self._board.want[worker.ids]).all():
                 continue
@@ -421,11 +421,11 @@ class ProcessPool:
         remote = self._workers if make_here is None else self._workers[:-1]
         for worker in remote:
             self._start(worker)
-        host = None
+        gym_envs = None
         if make_here is not None:
             try:
                 ids, clip = self._workers[-1].ids.tolist(), self._on_nan == "clip"
-                host = Host(make_here, ids, self.num_envs, name=self.id, clip=clip)
+                gym_envs = GymEnvs(make_here, ids, self.num_envs, name=self.id, clip=clip)
             except Broken as broken:
                 raise EnvironmentFailed(f"{self.id!r}: {broken}", int(self._workers[-1].ids[0])) from broken
         while any("made" not in self._letter(worker) for worker in remote):
@@ -434,8 +434,8 @@ class ProcessPool:
             for worker in self._workers:
                 if worker.state == DEAD:
                     raise EnvironmentFailed(f"{self.id!r} cannot be made: {worker.why}", int(worker.ids[0]))
-        if host is not None:
-            self._observation, self._action = host.observation, host.action
+        if gym_envs is not None:
+            self._observation, self._action = gym_envs.observation, gym_envs.action
         else:
             made = self._letter(self._workers[0])["made"]
             self._observation, self._action = made["observation"], made["action"]
@@ -445,11 +445,11 @@ class ProcessPool:
         self._board = shared.attach(self._memory, described)
         for worker in remote:
             self._attach(worker)
-        if host is not None:
-            stalls.watch(host)
+        if gym_envs is not None:
+            stalls.watch(gym_envs)
             mine = self._workers[-1]
-            mine.desk = Desk(
-                host, self._board, mine.index, tell_failure=self._reports.__setitem__, tell_note=self._tell,
+            mine.board_server = BoardServer(
+                gym_envs, self._board, mine.index, tell_failure=self._reports.__setitem__, tell_note=self._tell,
                 tell_clipped=self._count_clipped,
             )  # fmt: skip
             mine.state = READY
@@ -457,11 +457,11 @@ class ProcessPool:
     def _start(self, worker: _Worker) -> None:
         mine, theirs = socket.socketpair()
         try:
-            worker.born = nursery.shared()
+            worker.born = fork_server.shared()
             worker.child = worker.born.spawn(theirs)
         finally:
             theirs.close()
-        worker.mail, worker.bells = Mail(mine), (os.eventfd(0), os.eventfd(0))
+        worker.mail, worker.bells = Mailbox(mine), (os.eventfd(0), os.eventfd(0))
         worker.state, worker.since, worker.why = STARTING, time.monotonic(), ""
         self._letters[worker.index] = {}
         for fd, kind in ((worker.child.pidfd, "death"), (mine.fileno(), "mail"), (worker.bells[1], "bell")):
@@ -597,10 +597,11 @@ class ProcessPool:
         """A letter to every worker, and their answers."""
         answer = {"snapshot": "snapshot", "restore": "restored"}[type]
         for worker, content in zip(self._workers, contents):
-            if worker.desk is not None:
+            if worker.board_server is not None:
                 if type == "restore":
-                    worker.desk.host.restore(**content)
-                self._letter(worker)[answer] = {"saved": worker.desk.host.snapshot() if type == "snapshot" else None}
+                    worker.board_server.gym_envs.restore(**content)
+                saved = worker.board_server.gym_envs.snapshot() if type == "snapshot" else None
+                self._letter(worker)[answer] = {"saved": saved}
                 continue
             self._letter(worker).pop(answer, None)
             worker.mail.send(type, **content)  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ import numpy as np
 
 from rookery import spaces
 from rookery.envs import stalls
-from rookery.envs.host import Answer, Broken, Failure, Host, MakeEnv, each
+from rookery.envs.gym_envs import AnswerRows, Broken, Failure, GymEnvs, MakeEnv, each
 from rookery.envs.pool import (
     EnvironmentFailed,
     LetterBox,
@@ -41,14 +41,14 @@ class SerialPool:
         self._on_nan: OnNan = on_nan
         self.id, self.num_envs, self.groups = id, num_envs, split(num_envs, groups)
         try:
-            self._host = Host(make_env, range(num_envs), num_envs, name=id, clip=on_nan == "clip")
+            self._gym_envs = GymEnvs(make_env, range(num_envs), num_envs, name=id, clip=on_nan == "clip")
         except Broken as broken:
             raise EnvironmentFailed(f"{id!r}: {broken}", 0) from broken
-        stalls.watch(self._host)
+        stalls.watch(self._gym_envs)
         self._seed = seed
-        self.spec = spaces.spec_of(self._host.observation, self._host.action, id)
+        self.spec = spaces.spec_of(self._gym_envs.observation, self._gym_envs.action, id)
         self._ids = [env_ids(group) for group in self.groups]
-        self._encode = [spaces.action_encoder(self._host.action, len(ids)) for ids in self._ids]
+        self._encode = [spaces.action_encoder(self._gym_envs.action, len(ids)) for ids in self._ids]
         self._box, self._tally = LetterBox(groups), Tally(self.groups)
         self._answers = [tuple(self._allocate(group) for _ in range(2)) for group in self.groups]
         self._turn = [0] * groups  # which of the two answers was given last
@@ -64,8 +64,8 @@ class SerialPool:
         for group, ids in enumerate(self._ids):
             self._todo[group], self._failed[group] = [], {}
             for env in ids.tolist():
-                self._host.reseed(env, 0, derive_seed(self._seed, env, 0))
-            failures = self._host.advance(ids.tolist(), [None] * len(ids), self._answers[group][0])
+                self._gym_envs.reseed(env, 0, derive_seed(self._seed, env, 0))
+            failures = self._gym_envs.advance(ids.tolist(), [None] * len(ids), self._answers[group][0])
             self._tell_notes()
             if failures:
                 raise self._failed_by(failures[0]) from failures[0].error
@@ -83,7 +83,7 @@ class SerialPool:
         answer, todo, failed = self._answers[group][self._turn[group]], self._todo[group], self._failed[group]
         if todo:
             self._todo[group] = []
-            failures = self._host.advance(todo, each(action, [env - start for env in todo]), answer)
+            failures = self._gym_envs.advance(todo, each(action, [env - start for env in todo]), answer)
             failed |= {failure.env_id: failure for failure in failures}
             self._tell_notes()
         for failure in failed.values():
@@ -95,7 +95,7 @@ class SerialPool:
     @property
     def clipped(self) -> int:
         """Answers whose numbers were made finite."""
-        return self._host.clipped
+        return self._gym_envs.clipped
 
     def _failed_by(self, failure: Failure) -> EnvironmentFailed:
         kind = not_finite_kind(self._on_nan) if failure.kind == "not finite" else failure.kind
@@ -104,12 +104,12 @@ class SerialPool:
     def rebuild(self, env_id: int) -> None:
         group = group_of(self.groups, env_id)
         self._tally.abort(env_id)
-        incarnation = self._host.incarnation[env_id] + 1
+        incarnation = self._gym_envs.incarnation[env_id] + 1
         try:
-            self._host.rebuild(env_id, incarnation, derive_seed(self._seed, env_id, incarnation))
+            self._gym_envs.rebuild(env_id, incarnation, derive_seed(self._seed, env_id, incarnation))
         except (Exception, SystemExit) as error:
             said = str(error) if isinstance(error, Broken) else repr(error)
-            raise EnvironmentFailed(f"{self._host.place(env_id)}: it cannot be made: {said}", env_id) from error
+            raise EnvironmentFailed(f"{self._gym_envs.place(env_id)}: it cannot be made: {said}", env_id) from error
         if self._failed[group].pop(env_id, None) is not None:
             self._todo[group] = sorted([*self._todo[group], env_id])
 
@@ -117,9 +117,9 @@ class SerialPool:
         return self._tally.take()
 
     def snapshot(self) -> PyTree | None:
-        """None unless every environment has `get_state()` and `set_state(state)`: see Host.snapshot."""
+        """None unless every environment has `get_state()` and `set_state(state)`: see GymEnvs.snapshot."""
         self._box.require_idle("snapshot()")
-        saved = self._host.snapshot()
+        saved = self._gym_envs.snapshot()
         if saved is None:
             return None
         last = dict(zip(TimeStep._fields, self._everything()))
@@ -128,7 +128,7 @@ class SerialPool:
     def restore(self, snapshot: PyTree) -> TimeStep:
         if len(snapshot["envs"]) != self.num_envs:
             raise ValueError(f"the snapshot has {len(snapshot['envs'])} environments, this pool {self.num_envs}")
-        self._host.restore(snapshot)
+        self._gym_envs.restore(snapshot)
         self._seed = int(snapshot["seed"])
         self._tally.restore(snapshot["tally"])
         self._box.clear_all()
@@ -138,13 +138,13 @@ class SerialPool:
         return self._everything()
 
     def close(self) -> None:
-        self._host.close()
+        self._gym_envs.close()
 
-    def _allocate(self, group: slice) -> Answer:
+    def _allocate(self, group: slice) -> AnswerRows:
         size = group.stop - group.start
-        tree = spaces.zeros(self._host.observation, (size,))
+        tree = spaces.zeros(self._gym_envs.observation, (size,))
         flags = [np.zeros(size, bool) for _ in range(3)]
-        return Answer(self._host.observation, tree, np.zeros(size, np.float32), *flags, start=group.start)
+        return AnswerRows(self._gym_envs.observation, tree, np.zeros(size, np.float32), *flags, start=group.start)
 
     def _shown(self, group: int) -> TimeStep:
         a = self._answers[group][self._turn[group]]
@@ -155,5 +155,5 @@ class SerialPool:
         return join([self._shown(group) for group in range(len(self.groups))])
 
     def _tell_notes(self) -> None:
-        while self._host.notes:
-            warnings.warn(self._host.notes.pop(0), stacklevel=3)
+        while self._gym_envs.notes:
+            warnings.warn(self._gym_envs.notes.pop(0), stacklevel=3)

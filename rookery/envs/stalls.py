@@ -9,9 +9,9 @@ import threading
 import weakref
 from typing import NamedTuple
 
-from rookery.envs.host import Host
+from rookery.envs.gym_envs import GymEnvs
 
-_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
+_watched: weakref.WeakSet[GymEnvs] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
@@ -23,31 +23,31 @@ class Stall(NamedTuple):
     seconds: float
 
 
-def watch(host: Host) -> None:
-    """Lets everyone who looks see this host, for as long as there is one."""
+def watch(gym_envs: GymEnvs) -> None:
+    """Lets everyone who looks see these environments, for as long as they are there."""
     with _lock:
-        _hosts.add(host)
+        _watched.add(gym_envs)
 
 
 class Stalls:
-    """Remembers since when each host has been in the call that it is in: `look` is to be called again and again."""
+    """Remembers since when each GymEnvs has been in the call that it is in: `look` is to be called again and again."""
 
     def __init__(self) -> None:
-        self._since: weakref.WeakKeyDictionary[Host, tuple[tuple[int, int], float]] = weakref.WeakKeyDictionary()
+        self._since: weakref.WeakKeyDictionary[GymEnvs, tuple[tuple[int, int], float]] = weakref.WeakKeyDictionary()
 
     def look(self, now: float) -> Stall | None:
         """The call that has taken longest so far, as far as was seen; None: nobody is in one."""
         longest = None
         with _lock:
-            hosts = list(_hosts)
-        for host in hosts:
-            if not host.busy:
-                self._since.pop(host, None)
+            watched = list(_watched)
+        for gym_envs in watched:
+            if not gym_envs.busy:
+                self._since.pop(gym_envs, None)
                 continue
-            mark = (host.calls, int(host.now[0]))
-            if self._since.get(host, (None, now))[0] != mark:
-                self._since[host] = (mark, now)
-            seconds = now - self._since[host][1]
+            mark = (gym_envs.calls, int(gym_envs.now[0]))
+            if self._since.get(gym_envs, (None, now))[0] != mark:
+                self._since[gym_envs] = (mark, now)
+            seconds = now - self._since[gym_envs][1]
             if longest is None or seconds > longest.seconds:
-                longest = Stall(mark[1], f"{host.place(mark[1])}: {host.doing(mark[1])} has not returned", seconds)
+                longest = Stall(mark[1], f"{gym_envs.place(mark[1])}: {gym_envs.doing(mark[1])} has not returned", seconds)
         return longest

@@ -24,14 +24,14 @@ from typing import Any
 import cloudpickle
 
 from rookery.envs import shared
-from rookery.envs.desk import Desk, said
-from rookery.envs.host import Host
+from rookery.envs.board_server import BoardServer, said
+from rookery.envs.gym_envs import GymEnvs
 from rookery.envs.probe import probe
 
 LOOK_OUT_SECONDS = 300e-6
 
 
-class Mail:
+class Mailbox:
     """Messages between a pool and one worker: dictionaries with a "type", and file descriptors with some of them.
 
     Pickled, which is safe between a process and the child that it started, and needed for factories and spaces.
@@ -64,7 +64,7 @@ class Mail:
 
 def serve(end: socket.socket) -> None:
     """The life of a worker, from its first letter to the end of the pool."""
-    mail = Mail(end)
+    mail = Mailbox(end)
     request = mail.receive()
     try:
         sys.path[:] = request["path"]
@@ -78,38 +78,38 @@ def serve(end: socket.socket) -> None:
                     return
                 mail.send("echo")
             return
-        host = Host(make_env, request["ids"], request["num_envs"], name=request["name"], clip=request["clip"])
+        gym_envs = GymEnvs(make_env, request["ids"], request["num_envs"], name=request["name"], clip=request["clip"])
     except BaseException as error:
         mail.send("failed", message=said(error), traceback=traceback.format_exc())
         return
     gc.collect()
     gc.freeze()  # what exists now stays: the collector need not look at it again
-    mail.send("made", observation=host.observation, action=host.action, jax="jax" in sys.modules)
+    mail.send("made", observation=gym_envs.observation, action=gym_envs.action, jax="jax" in sys.modules)
     with suppress(EOFError, ConnectionError):  # the pool is gone
         attached = mail.receive()
         if attached["type"] == "attach":
-            _Loop(mail, host, attached).run()
+            _Loop(mail, gym_envs, attached).run()
 
 
 class _Loop:
-    """Waits for the bell, lets the desk answer, rings."""
+    """Waits for the bell, lets the board server answer, rings."""
 
-    def __init__(self, mail: Mail, host: Host, attached: dict[str, Any]) -> None:
-        self.mail, self.host = mail, host
+    def __init__(self, mail: Mailbox, gym_envs: GymEnvs, attached: dict[str, Any]) -> None:
+        self.mail, self.gym_envs = mail, gym_envs
         memory, self.go, self.rang = attached["fds"]
-        board = shared.attach(memory, shared.describe(host.observation, host.action, attached["num_envs"]))
+        board = shared.attach(memory, shared.describe(gym_envs.observation, gym_envs.action, attached["num_envs"]))
         os.close(memory)
         tell_failure = lambda env, message: mail.send("failure", env=env, message=message)
         tell_note = lambda text: mail.send("note", text=text)
         tell_clipped = lambda count: mail.send("clipped", count=count)
-        self.desk = Desk(
-            host, board, attached["index"], tell_failure=tell_failure, tell_note=tell_note, tell_clipped=tell_clipped
+        self.board_server = BoardServer(
+            gym_envs, board, attached["index"], tell_failure=tell_failure, tell_note=tell_note, tell_clipped=tell_clipped
         )
         self.gap = 1.0  # seconds of the last wait
 
     def run(self) -> None:
         while True:
-            if self.desk.serve():
+            if self.board_server.serve():
                 os.eventfd_write(self.rang, 1)
             elif self.wait():
                 while self.mail.waiting():
@@ -126,7 +126,7 @@ class _Loop:
         begin = time.perf_counter()
         if self.gap < LOOK_OUT_SECONDS:
             while (now := time.perf_counter()) - begin < LOOK_OUT_SECONDS:
-                if self.desk.is_wanted():
+                if self.board_server.is_wanted():
                     self.gap = now - begin
                     return False
                 os.sched_yield()
@@ -138,11 +138,11 @@ class _Loop:
         """False: it is over."""
         message = self.mail.receive()
         if message["type"] == "snapshot":
-            self.mail.send("snapshot", saved=self.host.snapshot())
+            self.mail.send("snapshot", saved=self.gym_envs.snapshot())
         elif message["type"] == "restore":
-            self.host.restore(message["saved"])
+            self.gym_envs.restore(message["saved"])
             self.mail.send("restored")
         else:
-            self.host.close()
+            self.gym_envs.close()
             return False
         return True

@@ -32,13 +32,13 @@ from rookery.ops.q_learning import (
 )
 from rookery.ops.ranks import centred_ranks
 from rookery.ops.returns import gae, n_step_return
-from rookery.ops.vtrace import VTrace, vtrace
+from rookery.ops.vtrace import VTraceReturns, vtrace
 
 __all__ = [
     "Distribution",
     "Moments",
     "Norms",
-    "VTrace",
+    "VTraceReturns",
     "accumulate",
     "bernoulli",
     "categorical",

@@ -15,7 +15,7 @@ from jax import Array
 from rookery.ops.returns import backward_sum, check_aligned
 
 
-class VTrace(NamedTuple):
+class VTraceReturns(NamedTuple):
     target: Array  # [T, B] v_t, to regress the value on; equals `value` on rows that are no transition
     advantage: Array  # [T, B] weights of log π(a_t | x_t), clipped ratio included; 0 on rows that are no transition
 
@@ -32,7 +32,7 @@ def vtrace(
     c_bar: float = 1.0,
     rho_pg_bar: float | None = 1.0,
     lam: float = 1.0,
-) -> VTrace:
+) -> VTraceReturns:
     """V-trace targets v and advantages A, with ratio_t = exp(log_rho_t) = π(a_t | x_t) / μ(a_t | x_t):
 
         δ_t = min(rho_bar, ratio_t) (reward_t + discount_t V(x_{t+1}) − V(x_t))
@@ -57,4 +57,4 @@ def vtrace(
     bootstrap = value_next + lam * acc_next
     weight = 1.0 if rho_pg_bar is None else jnp.minimum(rho_pg_bar, ratio)
     advantage = valid * weight * (reward + discount * bootstrap - value)
-    return jax.lax.stop_gradient(VTrace(target=value + acc, advantage=advantage))
+    return jax.lax.stop_gradient(VTraceReturns(target=value + acc, advantage=advantage))

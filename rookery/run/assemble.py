@@ -175,7 +175,7 @@ def saved_params(agent: Agent, snapshot: PyTree) -> PyTree:
     import jax
 
     from rookery import ops
-    from rookery.workers.flat import from_flat
+    from rookery.workers.tree_paths import from_flat
 
     shapes = jax.eval_shape(agent.init, ops.random.key(0))
     return from_flat(shapes, snapshot["learner"]["state"]).params

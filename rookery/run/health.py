@@ -53,10 +53,10 @@ def warnings(history: History, algorithm: Any) -> list[str]:
     return [text for ask in asked if (text := ask(last, history.rows, algorithm))][:MOST]
 
 
-Row = Mapping[str, Any]
+MetricsRow = Mapping[str, Any]
 
 
-def _never_copied(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
+def _never_copied(last: MetricsRow, rows: Sequence[MetricsRow], algorithm: Any) -> str | None:
     period = getattr(algorithm, "target_period", None)
     if last.get("health/target_copies") != 0 or period is None:
         return None
@@ -65,7 +65,7 @@ def _never_copied(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
     return f"The target network was never copied: {steps:,} {what} made and --target-period is {period:,}: lower it."
 
 
-def _cut_off(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
+def _cut_off(last: MetricsRow, rows: Sequence[MetricsRow], algorithm: Any) -> str | None:
     share, ends = last.get("health/support_ends"), getattr(algorithm, "value_range", None)
     if share is None or share < CUT:
         return None
@@ -74,7 +74,7 @@ def _cut_off(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
     return f"{share:.0%} of the targets' mass lies beyond the support {where}: such returns are cut off; {remedy}."
 
 
-def _dead(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
+def _dead(last: MetricsRow, rows: Sequence[MetricsRow], algorithm: Any) -> str | None:
     share = last.get("health/dead_units")
     if share is None or share < DEAD:
         return None
@@ -85,7 +85,7 @@ def _dead(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
     )
 
 
-def _same(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
+def _same(last: MetricsRow, rows: Sequence[MetricsRow], algorithm: Any) -> str | None:
     spread, entropy = last.get("health/policy_spread"), last.get("entropy")
     if spread is None or spread > SAME:
         return None
@@ -103,7 +103,7 @@ def _same(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
     )
 
 
-def _below_epsilon(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
+def _below_epsilon(last: MetricsRow, rows: Sequence[MetricsRow], algorithm: Any) -> str | None:
     share = last.get("health/below_epsilon")
     if share is None or share < BELOW or last["updates"] < MANY_UPDATES:
         return None
@@ -114,7 +114,7 @@ def _below_epsilon(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None
     return f"{shown} {of_them} are below the optimizer's epsilon, which makes it plain SGD: {remedy}."
 
 
-def _clipped(last: Row, rows: Sequence[Row], algorithm: Any) -> str | None:
+def _clipped(last: MetricsRow, rows: Sequence[MetricsRow], algorithm: Any) -> str | None:
     allowed = getattr(algorithm, "max_gradient_norm", None)
     told = [row for row in rows if row.get("gradient_clipped") is not None and row.get("gradient_norm") is not None]
     if not allowed or len(told) < LEAST_ROWS or sum(row["gradient_clipped"] for row in told) < CLIPPED * len(told):

@@ -137,8 +137,8 @@ class Trainer:
         now = self.seconds
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self.meter.add(now, progress)
-        for mended in progress.mended:
-            self._tell_mended(mended)
+        for incident in progress.incidents:
+            self._tell_incident(incident)
         if self._resumption is None:  # else only a sign of life
             self._schedule(progress)
         if now - self._logged >= LOG_SECONDS:
@@ -175,11 +175,11 @@ class Trainer:
         """The next step of the topology raises it: the thread that hangs is abandoned."""
         self._hangs = error
 
-    def _tell_mended(self, mended: envs.Mended) -> None:
+    def _tell_incident(self, incident: envs.Incident) -> None:
         """The first line to the user, and all of it to the run's log."""
-        many = f"{len(mended.env_ids)} environments were" if len(mended.env_ids) > 1 else "it was"
-        _logger.warning("%s rebuilt (%s): %s", many, mended.kind, mended.message)
-        self.say(f"{mended.message.splitlines()[0]}; {many} rebuilt, see log.txt")
+        many = f"{len(incident.env_ids)} environments were" if len(incident.env_ids) > 1 else "it was"
+        _logger.warning("%s rebuilt (%s): %s", many, incident.kind, incident.message)
+        self.say(f"{incident.message.splitlines()[0]}; {many} rebuilt, see log.txt")
 
     def _schedule(self, progress: Any) -> None:
         """Evaluates, saves and stops when it is time. Counted in updates, so that a repeated run does the same."""

@@ -31,8 +31,8 @@ import cloudpickle
 import numpy as np
 
 from rookery import signals
-from rookery.runtime.carried import Carried, carried
 from rookery.runtime.interface import WorkerLost
+from rookery.runtime.remote_error import RemoteError, remote_error
 from rookery.trees import tree_map
 
 LARGE, ALIGN = 4096, 64  # bytes
@@ -40,7 +40,7 @@ CLOSE_SECONDS = 2.0
 WORDS = 2000  # characters of what a child said last
 
 
-class Mail:
+class ArrayPipe:
     """Messages over a socket; arrays from LARGE on lie in a mapping that the other end sees, one for each direction.
 
     An array that was received is a view of that mapping, valid until the next message is received.
@@ -48,7 +48,7 @@ class Mail:
 
     def __init__(self, fd: int, out: int, into: int) -> None:
         self.connection = Connection(fd)
-        self._out, self._into = _Board(out), _Board(into)
+        self._out, self._into = _ArrayMemory(out), _ArrayMemory(into)
 
     def send(self, message: Any) -> None:
         packer = _Packer(file := io.BytesIO())
@@ -64,12 +64,12 @@ class Mail:
         return _Unpacker(io.BytesIO(data[8:]), self._into).load()
 
 
-class _Board:
+class _ArrayMemory:
     def __init__(self, fd: int) -> None:
         self._fd, self._memory = fd, np.zeros(0, np.uint8)
 
     def reach(self, size: int) -> None:
-        """Grows; whoever still holds a view of the mapping before keeps that alive."""
+        """Grow to `size` bytes; views of the mapping before keep that one alive."""
         if size > len(self._memory):
             if os.fstat(self._fd).st_size < size:
                 os.ftruncate(self._fd, size)
@@ -97,12 +97,12 @@ class _Packer(cloudpickle.Pickler):
 
 
 class _Unpacker(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, board: _Board) -> None:
+    def __init__(self, file: io.BytesIO, memory: _ArrayMemory) -> None:
         super().__init__(file)
-        self._board = board
+        self._memory = memory
 
     def persistent_load(self, pid: Any) -> np.ndarray:
-        return self._board.view(*pid)
+        return self._memory.view(*pid)
 
 
 # ------------------------------------------------------------------------------------------------ the parent's side
@@ -117,10 +117,10 @@ class Child:
             raise ValueError("workers in processes of their own need Linux: use --runtime ray")
         self._name = name
         mine, theirs = socket.socketpair()
-        boards = [os.memfd_create("rookery") for _ in range(2)]
+        memories = [os.memfd_create("rookery") for _ in range(2)]
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # of its stdout and stderr: read when it is gone
         path = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
-        fds = [theirs.fileno(), *boards]
+        fds = [theirs.fileno(), *memories]
         with signals.Shielded():
             self._process = subprocess.Popen(
                 [sys.executable, "-c", f"from rookery.runtime.child import main; main{(*fds,)}"],
@@ -129,11 +129,11 @@ class Child:
             )  # fmt: skip
         theirs.close()
         self.pid = self._process.pid
-        self._mail = Mail(mine.detach(), out=boards[0], into=boards[1])
+        self._pipe = ArrayPipe(mine.detach(), out=memories[0], into=memories[1])
         self._make = make
 
     def made(self) -> Child:
-        """Makes the worker and waits until it is made."""
+        """Construct the worker and wait until it is made."""
         self._ask("", *self._make)
         return self
 
@@ -142,11 +142,11 @@ class Child:
 
     def _ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         try:
-            self._mail.send((method, args, kwargs))
-            answer = self._mail.receive()
+            self._pipe.send((method, args, kwargs))
+            answer = self._pipe.receive()
         except (EOFError, OSError) as error:
             raise WorkerLost(f"{self._name} is gone: {self._how()}") from error
-        if isinstance(answer, Carried):
+        if isinstance(answer, RemoteError):
             raise answer.unpacked(f"{self._name}, a process of its own")
         return _kept(answer)
 
@@ -164,18 +164,18 @@ class Child:
         self._process.kill()
 
     def close(self) -> None:
-        """Lets the worker close, and ends the process either way."""
+        """Let the worker close, and kill the process either way."""
         with contextlib.suppress(EOFError, OSError):
-            self._mail.send(("close", (), {}))
-            self._mail.connection.poll(CLOSE_SECONDS)
+            self._pipe.send(("close", (), {}))
+            self._pipe.connection.poll(CLOSE_SECONDS)
         self._process.kill()
         self._process.wait()
-        self._mail.connection.close()
+        self._pipe.connection.close()
         self._words.close()
 
 
 def _kept(answer: Any) -> Any:
-    """Copies: the mapping is written again with the next answer."""
+    """Copy arrays out of the mapping, which the next answer overwrites."""
     return tree_map(lambda x: np.copy(x) if isinstance(x, np.ndarray) and not x.flags.owndata else x, answer)
 
 
@@ -185,14 +185,14 @@ def _kept(answer: Any) -> Any:
 def main(fd: int, into: int, out: int) -> None:
     signals.ignore()
     threading.Thread(target=_die_with, args=(fd,), daemon=True).start()
-    mail, worker = Mail(fd, out=out, into=into), None
+    pipe, worker = ArrayPipe(fd, out=out, into=into), None
     while True:
         try:
-            method, args, kwargs = mail.receive()
+            method, args, kwargs = pipe.receive()
         except EOFError:
             return
         except Exception as error:  # what was sent cannot be unpacked here
-            mail.send(carried(error))
+            pipe.send(remote_error(error))
             continue
         try:
             if worker is None:
@@ -202,15 +202,15 @@ def main(fd: int, into: int, out: int) -> None:
             else:
                 answer = getattr(worker, method)(*args, **kwargs)
         except BaseException as error:
-            answer = carried(error)
-        mail.send(answer)
+            answer = remote_error(error)
+        pipe.send(answer)
         del args, kwargs, answer  # views of the mapping
         if method == "close":
             return
 
 
 def _die_with(fd: int) -> None:
-    """Ends this process when the other end of its socket is closed, whatever its other threads are at."""
+    """Exit when the other end of the socket is closed, whatever other threads are at."""
     poll = select.poll()
     poll.register(fd, 0)
     poll.poll()

@@ -1,8 +1,8 @@
-"""A Fleet: N interchangeable workers of a runtime that survives the loss of some.
+"""A Fleet: N interchangeable workers of a runtime, which survives the loss of some by replacing them.
 
-The roster decides (see roster.py), this does: it starts and stops workers, asks them, and takes their answers. A worker
-that is gone is known by the error of its calls, not by a time-out; one that keeps a call waiting past its deadline is
-ended and then gone too. What a worker raises itself is not a loss and ends the run.
+The roster (roster.py) is the state machine that decides; the Fleet acts: it spawns and kills workers, calls them and takes
+their replies. A dead worker is known by the error of its calls, not by a time-out; one that keeps a call waiting past its
+deadline is killed and then dead too. What a worker raises itself is not a loss and ends the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOM_SECONDS = 2.0  # between looks at what the cluster has
 _logger = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     tag: Any  # what the call was asked with
     result: Any  # None: the worker is gone, and the call was not done
 
@@ -36,7 +36,7 @@ class Fleet(Generic[W]):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """start: spawns the worker of a life; greet: tells a worker that is made what it must know before its first call."""
+        """start: spawns the worker of a life; greet: sends a new worker what it needs before its first call (parameters)."""
         self.runtime, self.role, self.roster = runtime, role, roster
         self._start, self._greet, self._clock = start, greet, clock
         self._handles: dict[Life, Handle[W]] = {}
@@ -46,7 +46,7 @@ class Fleet(Generic[W]):
         self._looked, self._room = float("-inf"), None  # type: float, int | None
 
     def tend(self) -> None:
-        """Gives up whom nobody can wait for any longer, fills places and empties those for which there is no room."""
+        """Kill workers past their deadline, replace dead ones after their back-off, and scale to the room in the cluster."""
         now = self._clock()
         for life in self.roster.overdue(now):
             self._lose(life, f"{self._handles[life].name} has not answered in time")
@@ -58,11 +58,11 @@ class Fleet(Generic[W]):
                 self._handles.pop(step.life).kill()
 
     def next(self) -> Life | None:
-        """Whom to ask next; None when everyone has enough to do."""
+        """Choose the worker to call next; None when all have as many calls in flight as they may."""
         return self.roster.next()
 
     def next_of(self, places: Iterable[int]) -> Life | None:
-        """The first of these places whose worker may be asked."""
+        """Choose the worker to call next among those of some places, the first that is free."""
         return self.roster.next(places)
 
     def ask(self, life: Life, tag: Any, method: Callable[[W, Out], Any], out: Out) -> None:
@@ -97,20 +97,20 @@ class Fleet(Generic[W]):
         return handle is not None
 
     def waiting(self) -> list[Future]:
-        """What to wait for: calls, and workers that are being made."""
+        """List the futures to wait for: calls, and workers that are starting."""
         return [*self._starting, *self._calls]
 
     def within(self, seconds: float) -> float:
-        """How long a wait may last: until a place may be filled again."""
+        """Shorten a wait so that it ends when a back-off does."""
         return min(seconds, self.roster.wakes(self._clock()))
 
     @property
     def busy(self) -> bool:
-        """Is an answer owed?"""
+        """Whether a reply is outstanding."""
         return bool(self._dropped) or any(self.roster.alive(life) for life, _ in self._calls.values())
 
-    def take(self, ready: Iterable[Future]) -> list[Answer]:
-        """The answers among the futures that are done; those of calls that will never be answered have no result."""
+    def take(self, ready: Iterable[Future]) -> list[Reply]:
+        """Return the replies among the futures that are done; the calls of a dead worker are replied to with None."""
         answers, now = [], self._clock()
         for future in ready:
             if future in self._starting:
@@ -124,9 +124,9 @@ class Fleet(Generic[W]):
                 del self._calls[future]
                 if self.roster.answered(life, now):
                     error = future.exception()
-                    answers.append(Answer(tag, error if isinstance(error, ArgumentLost) else future.result()))
+                    answers.append(Reply(tag, error if isinstance(error, ArgumentLost) else future.result()))
         dropped, self._dropped = self._dropped, []
-        return [*answers, *(Answer(tag, None) for tag in dropped)]
+        return [*answers, *(Reply(tag, None) for tag in dropped)]
 
     def publish(self, method: Callable[Concatenate[W, P], Any], *args: P.args, **kwargs: P.kwargs) -> int:
         """Broadcast to all workers that are made, on the lane beside their calls and before the next. -> how many."""

@@ -37,8 +37,8 @@ class EnvironmentHost(Protocol):
     """Step environments elsewhere: an EnvHost (workers/host.py), which the runtime may not import."""
 
     def reset(self, seed: int) -> TimeStep: ...
-    def step(self, group: int, action: PyTree) -> Any: ...  # a host.Stepped
-    def rebuild(self, env_id: int, group: int) -> Any: ...  # a host.Stepped
+    def step(self, group: int, action: PyTree) -> Any: ...  # a host.HostStep
+    def rebuild(self, env_id: int, group: int) -> Any: ...  # a host.HostStep
 
 
 class HostedPool:
@@ -94,7 +94,7 @@ class HostedPool:
         return answer
 
     def ready_groups(self, timeout: float | None = None) -> list[int]:
-        """Groups that can be received without a wait (or fail at once), once there is one or the time is over."""
+        """Return the groups that can be received without a wait (or fail at once), once there is one or the time is over."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
             left = until - time.monotonic()
@@ -103,7 +103,7 @@ class HostedPool:
                 return sorted(self._answers)
 
     def rebuild(self, env_id: int) -> None:
-        """A fresh environment in that slot; if its host is gone, the next life of the host with all its environments."""
+        """Replace the environment in that slot; if its host is gone, the host with all its environments."""
         host, local = divmod(env_id, self._envs)
         if self._states[host] == "here":
             self._call(host, self._raised, EnvironmentHost.rebuild, local, self._raised % self._per_host)
@@ -124,14 +124,14 @@ class HostedPool:
         return {"hosts": roster.count("working"), "hosts_lost": roster.lost_workers}
 
     def snapshot(self) -> None:
-        """Environments on hosts are not saved: a continued run starts new episodes."""
+        """Save nothing: a resumed run starts new episodes on its hosts."""
         return None
 
     def restore(self, snapshot: PyTree) -> TimeStep:
         raise NotImplementedError("environments on hosts are not saved")
 
     def close(self) -> None:
-        """Hosts belong to the runtime, which closes them."""
+        """Do nothing: hosts belong to the runtime, which closes them."""
 
     # ---------------------------------------------------------------------------------------------------- hosts
 
@@ -144,7 +144,7 @@ class HostedPool:
             self._fleet.call(life, (host, group), method, *args, **kwargs)
 
     def _serve(self, seconds: float) -> None:
-        """Fills places, resets new hosts, and takes in what has come within that time."""
+        """Replace lost hosts, reset new ones, and process the replies that come within that time."""
         try:
             self._fleet.tend()
             for host, state in enumerate(self._states):
@@ -174,7 +174,7 @@ class HostedPool:
             self._answers[group] = answer.step._replace(env_ids=env_ids(self.groups[group]))
 
     def _begin(self, host: int, whole: TimeStep) -> None:
-        """A new life of the host has reset its environments."""
+        """Take the first observations of a host that has reset its environments."""
         self._states[host] = "here"
         for group in self._groups_of(host):
             part, offset = self.groups[group], host * self._envs
@@ -184,7 +184,7 @@ class HostedPool:
             to[group] = step
 
     def _lose(self, host: int, group: int | None) -> None:
-        """group: the one that waits for an answer that will not come; None: nobody does."""
+        """Fail the groups of a lost host. group: the one whose answer is waited for; None: nobody waits."""
         if self._states[host] in ("new", "resetting"):
             self._states[host] = "new"  # the next life tries again
             return

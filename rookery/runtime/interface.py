@@ -1,11 +1,11 @@
-"""What a runtime is to a topology: it spawns workers, calls them, and says when one is gone.
+"""The interface of a runtime: it spawns workers, calls them, and reports when one is gone.
 
 A worker is a plain class, and a call names the method itself: `learner.call(Learner.learn, batch)`. What runs is the method
-of that name of the worker that lives there, so a subclass, or whoever else has the same face, answers with its own.
+of that name of the worker that lives there: a subclass, or another class with the same methods, answers with its own.
 
-A worker's calls run one after the other and answer with a Future; `now` is a lane beside them, for methods that only swap a
-reference (`publish`). What a worker raises comes out of its Future as it was raised; a worker that is gone (killed, its
-machine lost, cut off) answers with `WorkerLost`, and nothing else does.
+Calls to a worker run in their order and return Futures; `now` overtakes them, for methods that only swap a reference
+(`publish`). What a worker raises comes out of its Future as it was raised; a worker that is gone (killed, its machine lost,
+the network partitioned) answers with `WorkerLost`, and nothing else does.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Out = TypeVar("Out")
 
 
 class WorkerLost(RuntimeError):
-    """A worker is gone. Whatever it was asked and had not answered was not done, or cannot be known to be done."""
+    """A worker is gone. Calls that it had not answered were not done, or cannot be known to be done."""
 
     exit_code = 7
 
 
 class ArgumentLost(RuntimeError):
-    """What a call was to be given by reference is gone, with the machine that held it. The worker that was called is not."""
+    """An argument that was passed by reference is gone with the machine that held it. The worker that was called is alive."""
 
 
 class RuntimeRefused(ValueError):

@@ -23,7 +23,7 @@ from rookery.runtime.interface import Out, P, R, W, W_co
 _STOP = object()
 
 
-class Handle(Generic[W_co]):
+class LocalHandle(Generic[W_co]):
     """A worker that was spawned. `call` queues a method and returns a Future; `now` runs one at once."""
 
     def __init__(self, name: str, make: Callable[[], Any], kill: Callable[[], None] = lambda: None) -> None:
@@ -55,7 +55,7 @@ class Handle(Generic[W_co]):
         return getattr(self._worker, method.__name__)(*args, **kwargs)
 
     def kill(self) -> None:
-        """A thread cannot be killed: it ends after the call that is running. A process can."""
+        """Kill the worker's process; a thread cannot be killed, and ends after the call that is running."""
         self.stop()
         self._end()
 
@@ -79,7 +79,7 @@ class Handle(Generic[W_co]):
             self._worker.close()
 
     def stop(self) -> None:
-        """Asks the worker to close after the call that is running; those not started are cancelled."""
+        """Close the worker after the call that is running; cancel calls that have not started."""
         if self._stopped:
             return
         self._stopped = True
@@ -108,23 +108,23 @@ class LocalRuntime:
         self, *, drain_seconds: float = 20.0, apart: Mapping[str, int] | None = None, prepare: Callable[[], None] | None = None
     ) -> None:
         """apart: roles that live in processes, and how many of each share the cores; prepare: before anything in one."""
-        self._handles: list[Handle] = []
-        self._children: list[Handle] = []
+        self._handles: list[LocalHandle] = []
+        self._children: list[LocalHandle] = []
         self._closed = False
         self._apart, self._prepare = apart or {}, prepare or _nothing
         self._drain_seconds = drain_seconds
         self.abandoned: list[str] = []  # a thread cannot be killed: those that did not end are named here
 
-    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> Handle[W]:
+    def spawn(self, worker: Callable[..., W], *args: Any, name: str, role: str = "", **kwargs: Any) -> LocalHandle[W]:
         if role in self._apart:
             if self._closed:  # nobody would end it
                 raise RuntimeError(f"{name} was to be started after its runtime was closed")
             threads = max(1, self.room(role, 0) // self._apart[role])
             child = Child(name, (self._prepare, worker, args, kwargs), {"NPROC": str(threads)})  # XLA's threads
-            handle: Handle[W] = Handle(name, child.made, child.kill)
+            handle: LocalHandle[W] = LocalHandle(name, child.made, child.kill)
             self._children.append(handle)
         else:
-            handle = Handle(name, lambda: worker(*args, **kwargs))
+            handle = LocalHandle(name, lambda: worker(*args, **kwargs))
             self._handles.append(handle)
         return handle
 
@@ -132,7 +132,7 @@ class LocalRuntime:
         return value
 
     def wait(self, futures: Sequence[Future], timeout: float | None = None) -> tuple[list[Future], list[Future]]:
-        """The futures that are done, at least one unless the time is over, and the others."""
+        """Wait for the first future. -> those that are done, none if the time is over, and the others."""
         if not futures and timeout is not None:
             time.sleep(timeout)
         done, _ = wait_futures(futures, timeout=timeout, return_when=FIRST_COMPLETED)
@@ -142,11 +142,11 @@ class LocalRuntime:
         return False
 
     def room(self, role: str, live: int) -> int:
-        """As many as there are cores for."""
+        """Count the cores that this process may use."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def close(self) -> None:
-        """First those that may be asking the processes, then these, which end in any case."""
+        """Close the threads first, which may be calling the processes, then these, which end in any case."""
         self._closed = True
         deadline = time.monotonic() + self._drain_seconds
         for handles in (self._handles, self._children):

@@ -42,11 +42,11 @@ from ray import exceptions
 
 from rookery import signals
 from rookery.data.queue import Stored
-from rookery.runtime.carried import Carried, carried
 from rookery.runtime.interface import ArgumentLost, Handle, Out, P, R, Resources, RuntimeRefused, W, W_co, WorkerLost
-from rookery.runtime.links import LOOK_SECONDS, SILENT_SECONDS, Address, Links
 from rookery.runtime.local import LocalRuntime
-from rookery.runtime.undertaker import MARK, await_death, end, watch_over
+from rookery.runtime.ray_cleanup import MARK, await_death, end, watch_over
+from rookery.runtime.reachability import LOOK_SECONDS, SILENT_SECONDS, Address, Reachability
+from rookery.runtime.remote_error import RemoteError, remote_error
 from rookery.trees import tree_map
 
 LOST = (
@@ -76,7 +76,7 @@ class _Raylet:
         self.gone = threading.Event()
 
     def watch(self) -> None:
-        """From now on, until it dies: the kernel says so at once."""
+        """Watch it from now on; the kernel reports its death at once."""
         self.gone = gone = threading.Event()
         node: Any = ray._private.worker._global_node
         if node is None:  # Ray's client, which has none here
@@ -103,42 +103,42 @@ class InsecureCluster(UserWarning):
     """Whoever reaches this cluster can run code in it."""
 
 
-def _carrying(function: Callable[..., Any]) -> Callable[..., Any]:
+def _remote_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def carrying(*args: Any) -> Any:
+    def passing_on(*args: Any) -> Any:
         try:
             return function(*args)
         except Exception as error:
-            raise carried(error) from None
+            raise remote_error(error) from None
 
-    return carrying
+    return passing_on
 
 
-class Host:
-    """The actor: one worker, its calls in their order, and the lane beside them."""
+class WorkerActor:
+    """The actor of one worker: runs its calls in their order, and `now` beside them."""
 
     def __init__(self) -> None:
         self._worker: Any = None
         self._buffer: Any = None
         self._heard, self._hearing = 0, threading.Lock()
 
-    @_carrying
+    @_remote_errors
     def make(self, check: Callable[[], None], worker: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[str, int]:
-        """-> the machine and the process that it lives in."""
+        """Construct the worker. -> the machine and the process that it lives in."""
         os.environ["ROOKERY_HOST"] = ray.util.get_node_ip_address()  # where ranks of a learner find each other
         check()
         self._worker = worker(*args, **kwargs)
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    @_carrying
+    @_remote_errors
     def call(self, asked: str, *values: Any) -> Any:
         """Call the worker, with views of the store where it takes them (it copies, in numpy), else with copies of its own."""
         given = values if getattr(self._worker, "takes_views", False) else tuple(map(_given, values))
         return _plain(self._do(asked, given))
 
-    @_carrying
+    @_remote_errors
     def fill(self, method: str, *told: Any) -> tuple[Any, Any]:
-        """What is said of a rollout, and the rollout: two objects, so that whoever passes it on need not touch it.
+        """Collect a rollout. -> its statistics, and the rollout: two objects, so that the driver can pass it on untouched.
 
         told: what was to be heard before, in case that the lane is slower."""
         if told:
@@ -162,13 +162,13 @@ class Host:
         return getattr(self._worker, method)(*values[:first], **dict(zip(names, values[first:])))
 
 
-Host.now = ray.method(concurrency_group="lane")(Host.now)  # type: ignore[method-assign]
+WorkerActor.now = ray.method(concurrency_group="lane")(WorkerActor.now)  # type: ignore[method-assign]
 _remote: Any = ray.remote  # its stubs do not know of concurrency groups
-_Actor = _remote(concurrency_groups={"lane": 1}, max_restarts=0, max_task_retries=0)(Host)
+_Actor = _remote(concurrency_groups={"lane": 1}, max_restarts=0, max_task_retries=0)(WorkerActor)
 
 
 class Shared:
-    """Something that many workers will be given: put into the store once, when the first of them is."""
+    """An argument for many workers: put into the object store once, when the first of them is called with it."""
 
     def __init__(self, value: Any) -> None:
         self._value, self._ref = value, None  # type: Any, Any
@@ -181,7 +181,7 @@ class Shared:
 
 
 class Kept(Shared):
-    """Something that a worker made and that stays where it is until another is given it."""
+    """A result that stays in the object store where it was made, until another worker is called with it."""
 
     def __init__(self, ref: Any) -> None:
         self._value, self._ref = None, ref
@@ -189,7 +189,7 @@ class Kept(Shared):
 
 class RayHandle(Generic[W_co]):
     def __init__(self, runtime: RayRuntime, name: str, actor: Any, made: Sequence[Any]) -> None:
-        """made: the arguments of Host.make."""
+        """made: the arguments of WorkerActor.make."""
         self.name, self.actor, self._runtime = name, actor, runtime
         self.fence, self.dead = threading.Lock(), False
         self.owed: set[Future] = set()
@@ -231,7 +231,7 @@ class RayHandle(Generic[W_co]):
         self.tell()
 
     def tell(self) -> None:
-        """Sends what is to be told; called again when it has arrived. A worker that is gone shows in its calls."""
+        """Send the newest message; called again when it has arrived. A worker that is gone shows in its calls."""
         with self._lane:
             told = self._told
             news = self._telling = told[0] > self._sent and not self.dead
@@ -341,7 +341,7 @@ class RayRuntime:
         return live + min((int(have / need) for need, have in pairs if need), default=10**6)
 
     def close(self) -> None:
-        """Lets every worker close, then ends it; a Ray that we started ends too, and its directory goes."""
+        """Let every worker close, then kill it; end a Ray that we started, and remove its directory."""
         if self._closed:
             return
         self._closed = True
@@ -379,7 +379,7 @@ class RayRuntime:
         return future
 
     def _feel(self) -> None:
-        """Asks the head for a sign of life. Ray itself would end this process, unsaid, after a minute without one."""
+        """Ask the head for heartbeats. Ray itself would end this process, unsaid, after a minute without one."""
         while not self._closed:
             with contextlib.suppress(Exception):
                 nodes, here = ray.nodes(), ray.get_runtime_context().get_node_id()
@@ -389,10 +389,10 @@ class RayRuntime:
             time.sleep(PULSE_SECONDS)
 
     def _listen(self) -> None:
-        """Ray itself may take a minute to give up a machine that is cut off, and never does where its head can reach it."""
-        links = Links()
+        """Probe all machines: Ray may take a minute to give up one that is cut off, and never does if its head can reach it."""
+        reachability = Reachability()
         while not self._closed:
-            silent = frozenset(links.look(machines := self._machines))
+            silent = frozenset(reachability.look(machines := self._machines))
             for node in silent - self._cut:
                 _logger.warning("%s:%d cannot be reached: its workers are given up", *machines[node])
             self._cut = silent
@@ -404,7 +404,7 @@ class RayRuntime:
             time.sleep(LOOK_SECONDS)
 
     def _elsewhere(self) -> dict[str, Any]:
-        """Where a worker should live: Ray would put it on a machine that is cut off, until it has noticed."""
+        """Avoid machines that are cut off: Ray would put a worker there until it has noticed."""
         if not self._cut:
             return {}
         names = ",".join(sorted(self._cut))
@@ -421,7 +421,7 @@ class RayRuntime:
         return there
 
     def later(self, function: Callable[[], None]) -> None:
-        """Ray's own threads call back; they must not wait for Ray."""
+        """Run a call in the fetcher thread: Ray's own threads call back, and must not wait for Ray."""
         self._inbox.put(function)
 
     def forget(self, handle: RayHandle) -> None:
@@ -429,7 +429,7 @@ class RayRuntime:
             self._handles.remove(handle)
 
     def _fetch(self) -> None:
-        """Copies rollouts out of the store: a view of one would keep its memory there for as long as it lives."""
+        """Copy rollouts out of the object store: a view of one would keep its memory there for as long as it lives."""
         while (item := self._inbox.get()) is not _STOP:
             if callable(item):
                 with contextlib.suppress(Exception):
@@ -487,7 +487,7 @@ class RayRuntime:
                 raise RuntimeRefused("the machines of this cluster do not agree:\n  " + "\n  ".join(problems))
 
     def _skew(self, node: dict[str, Any]) -> list[str]:
-        """What differs on a machine from here, one line each."""
+        """List what differs on a machine from here, one line each."""
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         probe = _remote(num_cpus=0, max_retries=0)(lambda versions: versions()).options(scheduling_strategy=affinity)
         place = node.get("NodeManagerAddress", node["NodeID"][:8])
@@ -522,7 +522,7 @@ _watchers: dict[Path, subprocess.Popen[bytes]] = {}  # over each Ray that we sta
 
 
 def _start(*, cpus: int) -> Path:
-    """A Ray of our own on this machine, in a directory that only this user can enter (Ray opens its own to everybody)."""
+    """Start a Ray on this machine, in a directory that only this user can enter (Ray opens its own to everybody)."""
     global _started_here
     _sweep()
     directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=ROOT))
@@ -607,7 +607,7 @@ def _ask(address: str) -> None:
 
 
 def _answer(said: queue.SimpleQueue[BaseException | None], seconds: float) -> BaseException | None:
-    """What another thread says in time. In short waits: a signal's handler runs between them."""
+    """Wait for another thread's answer in short waits: a signal's handler runs between them."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(queue.Empty):
@@ -668,7 +668,7 @@ def _sweep() -> None:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set while Ray's processes start, which inherit it; this process itself is left as it was."""
+    """Set variables while Ray's processes start, which inherit them; this process itself is left as it was."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -680,7 +680,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """ray.init takes SIGTERM for itself; whoever runs us has plans for it."""
+    """Keep the handlers of signals: ray.init takes SIGTERM for itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -693,9 +693,9 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _translated(error: BaseException, name: str) -> BaseException:
-    """What a worker raised, as it raised it; or that it is gone."""
+    """Translate Ray's errors: to what a worker raised, as it raised it, or to WorkerLost."""
     if isinstance(error, exceptions.RayTaskError):
-        if isinstance(error.cause, Carried):
+        if isinstance(error.cause, RemoteError):
             return error.cause.unpacked(f"{name}, a Ray actor")
         if isinstance(error.cause, exceptions.ObjectLostError):  # of an argument: the task itself was begun
             return ArgumentLost(f"what {name} was to be given is gone: {str(error.cause).splitlines()[0]}")
@@ -710,7 +710,7 @@ def _translated(error: BaseException, name: str) -> BaseException:
 
 
 def _settle(future: Future, value: Any = None, error: BaseException | None = None) -> None:
-    """The first answer counts: a worker that was given up may still say something."""
+    """Settle a future once: a worker that was given up may still answer."""
     with contextlib.suppress(InvalidStateError):
         future.set_result(value) if error is None else future.set_exception(error)
 
@@ -745,10 +745,10 @@ def _nbytes(tree: Any) -> int:
 
 
 def _owned(args: tuple) -> tuple:
-    """Arrays that came through the store are views of it: copied to this worker's own device, once."""
+    """Copy arrays, which are views of the object store, to this worker's own device, once."""
     return jax.tree.map(lambda x: jnp.array(x) if isinstance(x, np.ndarray) else x, args)
 
 
 def _plain(tree: Any) -> Any:
-    """With numpy arrays in place of those of a device."""
+    """Replace arrays of a device by numpy arrays."""
     return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, tree)

@@ -1,4 +1,4 @@
-"""Who is in a fleet: which places are filled, who may be asked, who is replaced and when. A pure state machine.
+"""Membership of a fleet: which places are filled, who may be called, who is replaced and when. A pure state machine.
 
     absent ──Start──▶ starting ──ready──▶ working ──lost──▶ waiting (back-off) ──Start──▶ starting, the next life
                           └──────────lost───────────────────▲             working ──Stop──▶ absent (no room)
@@ -79,7 +79,7 @@ class Roster:
     # ------------------------------------------------------------------------------------------ what to do
 
     def plan(self, now: float, room: int | None = None) -> list[Start | Stop]:
-        """What to do now. room: how many workers could live; None: as many as are wanted."""
+        """Plan the starts and stops that are due now. room: how many workers could live; None: as many as are wanted."""
         terms = self.terms
         wanted = terms.most if room is None else min(terms.most, max(terms.least, room))
         steps: list[Start | Stop] = []
@@ -99,20 +99,20 @@ class Roster:
         return steps + [self._start(place, now) for place in free[:vacant]]
 
     def wakes(self, now: float) -> float:
-        """Seconds until a place that is waiting may be filled again."""
+        """Return the seconds until the next back-off ends."""
         return max(0.0, min((p.since - now for p in self._places if p.state == "waiting"), default=float("inf")))
 
     def next(self, places: Iterable[int] | None = None) -> Life | None:
-        """Whom to ask: the worker with the fewest calls in flight, the first of them; None when all have enough.
+        """Choose the worker with the fewest calls in flight, the first of them; None when all have enough.
 
-        places: only whom it finds there."""
+        places: only among these."""
         among = self._places if places is None else [self._places[place] for place in places]
         working = [place for place in among if place.state == "working"]
         place = min(working, key=lambda p: p.calls, default=None)
         return place.life if place is not None and place.calls < self.terms.in_flight else None
 
     def overdue(self, now: float) -> list[Life]:
-        """Those that have kept a caller waiting for too long, or took too long to start."""
+        """List the workers past the deadline of a call, or of their start."""
         limits = {"starting": self.terms.start_deadline, "working": self.terms.call_deadline}
         limits["leaving"] = limits["working"]
         late = lambda p, limit: limit is not None and (p.calls or p.state == "starting") and now - p.since > limit
@@ -121,7 +121,7 @@ class Roster:
     # ------------------------------------------------------------------------------------------ what happened
 
     def ready(self, life: Life, now: float) -> bool:
-        """A worker is made. False: it is of an earlier life."""
+        """Note that a worker is made. False: it is of an earlier life."""
         place = self._places[life.place]
         if not self.alive(life):
             return False
@@ -135,7 +135,7 @@ class Roster:
         place.calls += 1
 
     def answered(self, life: Life, now: float) -> bool:
-        """A call has been answered. False: by an earlier life, so it does not count."""
+        """Note a reply. False: it is of an earlier life and does not count."""
         place = self._places[life.place]
         if not self.alive(life):
             self.late += 1
@@ -146,17 +146,17 @@ class Roster:
         return True
 
     def earned(self, life: Life) -> None:
-        """A worker has done what counts as progress, by an answer or otherwise."""
+        """Credit a worker's progress to its budget of losses."""
         if self.alive(life):
             self._places[life.place].budget.earn(1 / self.terms.good_calls)
 
     def seen(self, life: Life, now: float) -> None:
-        """A worker has shown that it lives."""
+        """Note a sign of life of a worker."""
         if self.alive(life):
             self._places[life.place].since = now
 
     def lost(self, life: Life, now: float, why: str) -> bool:
-        """A worker is gone, with all calls it had not answered. False: that was known. Raises Exhausted."""
+        """Note the loss of a worker and of its unanswered calls, and back off. False: that was known. Raises Exhausted."""
         place, terms = self._places[life.place], self.terms
         if not self.alive(life):
             return False
@@ -179,7 +179,7 @@ class Roster:
 
     @property
     def lives(self) -> list[int]:
-        """The number of the life that each place is at: what a continued fleet begins with."""
+        """The number of the life that each place is at: what a resumed fleet begins with."""
         return [place.life.number for place in self._places]
 
     def count(self, *states: State) -> int:

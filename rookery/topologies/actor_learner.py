@@ -23,7 +23,7 @@ from rookery.data.queue import Taken
 from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
-from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
+from rookery.topologies.compatibility import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, loop_edges, replay_facts
 from rookery.topologies.learners import AnyLearner
 from rookery.topologies.shards import AnyTable, open_table, written
@@ -60,17 +60,17 @@ class ActorLearner:
     roles, refuses, steps_per_update = collector_roles, fixed_rollouts, steps_per_batch
 
     def max_lag(self) -> int:
-        """In updates: what may be in flight or waiting when a rollout's parameters are read, plus the update itself."""
+        """Bound the policy lag: batches in flight or waiting when a rollout's parameters are read, plus the update itself."""
         return self.slots() + (self.inference_lag if self.inference == "central" else 0)
 
     def slots(self) -> int:
-        """Batches: claimed by collectors, learned from, waiting at the learner. Nobody needs one more."""
+        """Count the batches in use at most: claimed by collectors, learned from, waiting at the learner."""
         return -(-span(self.collectors)[1] * self.in_flight // self.rollouts_per_batch) + self.prefetch + 1
 
     def graph(self, agent: Agent, spec: Spec) -> Graph:
         if self.inference == "central":
             return central.graph(self, agent, spec)
-        each = central.cut(self).columns
+        each = central.rollout_shape(self).columns
         steps = each * self.rollouts_per_batch * agent.needs.rollout_length
         return Graph(
             nodes={"environment": self.num_envs, "collector": span(self.collectors)[1], "learner": 1},
@@ -81,9 +81,9 @@ class ActorLearner:
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         try:
-            crew, cut = central.crew(self, job, snapshot), central.cut(self)
+            crew, shape = central.crew(self, job, snapshot), central.rollout_shape(self)
             queue = open_table(
-                job.runtime, job.agent.needs, crew.specs, collectors=cut.writers, in_flight=self.in_flight, parts=cut.parts,
+                job.runtime, job.agent.needs, crew.specs, collectors=shape.writers, in_flight=self.in_flight, parts=shape.parts,
                 slots=self.slots(), prefetch=self.prefetch, ahead=2, seed=job.seed, stored=crew.stored, shown=job.shown,
             )  # fmt: skip
             if snapshot is not None:
@@ -99,31 +99,31 @@ class ActorLearner:
 
 
 class _Pipeline:
-    """What is in flight. All of it belongs to the driver's thread."""
+    """The calls in flight. All of it belongs to the driver's thread."""
 
     def __init__(self, topology: ActorLearner, crew: Crew, queue: AnyTable, meters: Meters) -> None:
         self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
         self.learning: deque[tuple[Future[Update], Taken]] = deque()
 
     def dispatch(self) -> None:
-        """Gives everyone as much to do as there is."""
+        """Keep collectors and learner busy, as far as there is work."""
         self.crew.collectors.tend()
         self.ask_collectors()
         self.feed_learner()
 
     def ask_collectors(self) -> None:
-        """Tops every collector up to `in_flight`, the least asked first, as far as there are columns to write into."""
+        """Top every collector up to `in_flight` calls, the least busy first, as far as there are columns to write into."""
         fleet = self.crew.collectors
         while (who := fleet.next()) is not None and (part := self.queue.claim()) is not None:
             fleet.ask(who, part, AnyCollector.collect, part.rollout)
 
     def feed_learner(self) -> None:
-        """The batch after the one being learned from is already there when that update ends."""
+        """Queue the next batch at the learner, so that it is there when the running update ends."""
         while len(self.learning) < 1 + self.topology.prefetch and (taken := self.queue.take()) is not None:
             self.learning.append((self.crew.learner.call(AnyLearner.learn, taken.batch), taken))
 
     def serve(self, seconds: float) -> None:
-        """Waits for the first call that ends and takes in all that have."""
+        """Wait for the first call that ends and process all that have."""
         fleet = self.crew.collectors
         waiting = [*fleet.waiting(), *self.queue.pending(), *(future for future, _ in self.learning)]
         ready, _ = self.crew.job.runtime.wait(waiting, fleet.within(seconds))
@@ -142,7 +142,7 @@ class _Pipeline:
             self.crew.publish(update, self.meters)
 
     def snapshot(self) -> PyTree:
-        """Drains: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
+        """Drain: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
         fleet = self.crew.collectors
         while fleet.busy or self.learning or self.queue.num_full:
             fleet.tend()

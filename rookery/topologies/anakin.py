@@ -30,11 +30,11 @@ from rookery.data.memory import check_fits
 from rookery.envs.jax_sources import build, is_jax_id, kind_of
 from rookery.envs.registry import JAX_IDS
 from rookery.ranges import Count, Workers
-from rookery.topologies.fits import rows_of
+from rookery.topologies.compatibility import rows_of
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers import ring
-from rookery.workers.program import Advanced, Pace, Program
+from rookery.workers.anakin_program import Advanced, AnakinProgram, Pace
 from rookery.workers.shapes import rollout_specs
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Anakin:
         return self.num_seeds * (self.num_envs * rows_of(algorithm) if steps is None else steps)
 
     def pace(self, agent: Agent) -> Pace:
-        """One rollout and one update after the other, or as many of each as the replay's samples per insert ask for."""
+        """Alternate rollouts and updates: one of each or, with a replay, in the ratio that its samples per insert ask for."""
         rows, table = self.num_envs * agent.needs.rollout_length, agent.needs.table
         updates, rollouts = _updates_per_rollout(agent, self.num_envs).as_integer_ratio()
         wanted = self.updates_per_call or STEPS_PER_CALL // (self.num_seeds * rows * rollouts) * updates
@@ -102,27 +102,27 @@ class Anakin:
         if job.devices > 1:
             raise ValueError(f"--devices {job.devices}: Anakin's program lives on one device, use --devices 1 or Sync")
         try:
-            host = _Host(self, job, snapshot)
+            driver = _ProgramDriver(self, job, snapshot)
             while True:
-                coming = host.program.call(Program.advance)
+                coming = driver.program.call(AnakinProgram.advance)
                 while not job.runtime.wait([coming], TICK_SECONDS)[0]:
-                    yield host.progress(snapshot=None)
-                host.take(coming.result())
-                yield host.progress(snapshot=host.snapshot)
+                    yield driver.progress(snapshot=None)
+                driver.take(coming.result())
+                yield driver.progress(snapshot=driver.snapshot)
         finally:
             job.runtime.close()
 
 
-class _Host:
-    """What the driver holds of the program."""
+class _ProgramDriver:
+    """The driver's side of the program: its handle, the counters, the newest parameters and returns."""
 
     def __init__(self, topology: Anakin, job: Job, snapshot: PyTree | None) -> None:
         self.topology, self.meters = topology, Meters.continued(snapshot)
         self.program = job.runtime.spawn(
-            Program, job.agent, _env_of(job), num_envs=topology.num_envs, num_seeds=topology.num_seeds,
+            AnakinProgram, job.agent, _env_of(job), num_envs=topology.num_envs, num_seeds=topology.num_seeds,
             pace=topology.pace(job.agent), seed=job.seed, snapshot=snapshot, name="program", role="learner",
         )  # fmt: skip
-        self.params, self.version = self.program.call(Program.published).result()
+        self.params, self.version = self.program.call(AnakinProgram.published).result()
         self.returns: list[list[float]] = [[] for _ in range(topology.num_seeds)]  # the newest of each seed
         if snapshot is not None:
             self.returns = [list(map(float, returns)) for returns in snapshot["returns"]]
@@ -158,7 +158,7 @@ class _Host:
 
     def snapshot(self) -> PyTree:
         returns = [np.array(returns, np.float64) for returns in self.returns]
-        return self.program.call(Program.snapshot).result() | {"meters": self.meters.snapshot(), "returns": returns}
+        return self.program.call(AnakinProgram.snapshot).result() | {"meters": self.meters.snapshot(), "returns": returns}
 
 
 # ------------------------------------------------------------------------------------------------- what fits
@@ -202,7 +202,7 @@ def _updates_per_rollout(agent: Agent, num_envs: int) -> Fraction:
 
 
 def _uneven(agent: Agent, num_envs: int) -> str | None:
-    """A turn is one rollout and some updates, or some rollouts and one update."""
+    """Refuse a ratio that is not one rollout and some updates, or some rollouts and one update, per turn."""
     ratio = _updates_per_rollout(agent, num_envs)
     if 1 in ratio.as_integer_ratio():
         return None
@@ -215,7 +215,7 @@ def _uneven(agent: Agent, num_envs: int) -> str | None:
 
 
 def _replay_facts(topology: Anakin, agent: Agent, spec: Spec) -> dict[str, str]:
-    """Refuses a replay that does not fit into memory."""
+    """Summarise the replay for the start of a run; refuse one that does not fit into memory."""
     table: TableSpec = agent.needs.table
     rows = ring.num_rows(table, num_envs=topology.num_envs, rollout_length=agent.needs.rollout_length)
     specs = rollout_specs(agent, spec, topology.num_envs)
@@ -235,7 +235,7 @@ def _replay_facts(topology: Anakin, agent: Agent, spec: Spec) -> dict[str, str]:
 
 
 def _env_of(job: Job) -> JaxEnv:
-    """The environment that was named, or what a callable of the user's makes."""
+    """Build the environment that was named, or that a callable of the user's makes."""
     options = dict(job.env_options)
     if isinstance(job.env, str) or kind_of(job.env):
         return build(job.env, options)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rookery.ranges import Count, Natural, Workers
-from rookery.topologies.fits import rows_of, shipped_gradients
+from rookery.topologies.compatibility import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
-from rookery.topologies.places import head_count, place_workers, slow_bytes
 from rookery.topologies.staleness import Staleness
+from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.gradients import Found, GradientWorker
 from rookery.workers.learner import Update
@@ -92,7 +92,7 @@ class AsyncGradients:
 
 
 class _Exchange:
-    """What is on its way. All of it belongs to the driver's thread."""
+    """The gradients in flight. All of it belongs to the driver's thread."""
 
     def __init__(self, topology: AsyncGradients, job: Job, snapshot: PyTree | None) -> None:
         each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="workers")
@@ -101,7 +101,7 @@ class _Exchange:
             ParameterShard, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
             name="learner", role="learner",
         )  # fmt: skip
-        self.fleet = place_workers(
+        self.fleet = spawn_fleet(
             job, GradientWorker, "worker", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot
         )
         self.meters = Meters.continued(snapshot)
@@ -114,7 +114,7 @@ class _Exchange:
         self._published = self.job.runtime.put(now.params), self.job.runtime.put(now.slow)
 
     def ask_workers(self) -> None:
-        """Whoever has been answered plays on, with the newest parameters."""
+        """Call every idle worker without a gradient in flight, with the newest parameters."""
         self.fleet.tend()
         while who := self.fleet.next_of(self._answered()):
             self.fleet.call(who, who.place, GradientWorker.find, *self._published, self.version)
@@ -125,7 +125,7 @@ class _Exchange:
         return [place for place in range(self.num_workers) if place not in owed]
 
     def serve(self, seconds: float) -> None:
-        """Waits for the first call that ends and takes in all that have."""
+        """Wait for the first call that ends and process all that have."""
         waiting = [*self.fleet.waiting(), *self.applying]
         ready, _ = self.job.runtime.wait(waiting, self.fleet.within(seconds))
         for place, found in self.fleet.take(ready):
@@ -149,13 +149,13 @@ class _Exchange:
         self.meters.report["sample_reuse"] = self.meters.trained_steps / max(1, self.meters.env_steps)
 
     def workers(self) -> dict[str, int]:
-        return head_count(self.fleet)
+        return fleet_counts(self.fleet)
 
     def inspect(self) -> dict[str, float]:
         return {}
 
     def snapshot(self) -> PyTree:
-        """Drains: what was asked for is played and applied, so that no step is lost and none is counted twice."""
+        """Drain: what was asked for is played and applied, so that no step is lost and none is counted twice."""
         while self.fleet.busy or self.applying:
             self.fleet.tend()
             self.serve(TICK_SECONDS)

@@ -32,8 +32,8 @@ from rookery.workers.host import EnvHost
 from rookery.workers.inference import AnyCollector, Inference
 
 
-class Cut(NamedTuple):
-    """How the rollouts of an ActorLearner are cut, with local or with central inference."""
+class RolloutShape(NamedTuple):
+    """How an ActorLearner divides its environments into rollouts and batches, with local or with central inference."""
 
     collectors: tuple[int, int]  # workers that write them, at least and at most
     columns: int  # of one rollout
@@ -42,12 +42,12 @@ class Cut(NamedTuple):
     in_flight: int  # rollouts that each worker is asked for ahead of time
 
 
-def cut(topology: Any) -> Cut:
-    """A batch has the same columns either way; with central inference a group's are a rollout of their own."""
+def rollout_shape(topology: Any) -> RolloutShape:
+    """Derive it. A batch has the same columns either way; with central inference each group has a rollout of its own."""
     least, most = span(topology.collectors)
     each, groups = envs_each(topology.num_envs, most, topology.groups), topology.groups
     if topology.inference == "local":
-        return Cut((least, most), each, most, topology.rollouts_per_batch, topology.in_flight)
+        return RolloutShape((least, most), each, most, topology.rollouts_per_batch, topology.in_flight)
     size, batch = each // groups, topology.inference_batch
     if batch % size or batch > topology.num_envs:
         near = min(max(1, batch // size) * size, topology.num_envs)
@@ -55,12 +55,12 @@ def cut(topology: Any) -> Cut:
             f"--inference-batch {batch} is no multiple of the {size} environments of a group, up to --num-envs "
             f"{topology.num_envs}: try --inference-batch {near}"
         )
-    return Cut((1, 1), size, most * groups, topology.rollouts_per_batch * groups, topology.in_flight * most * groups)
+    return RolloutShape((1, 1), size, most * groups, topology.rollouts_per_batch * groups, topology.in_flight * most * groups)
 
 
 def crew(topology: Any, job: Job, snapshot: PyTree | None) -> Crew:
-    """Learner and collectors; with central inference, the one worker that takes the place of all collectors."""
-    shape = cut(topology)
+    """Spawn learner and collectors; with central inference, one Inference in place of all collectors."""
+    shape = rollout_shape(topology)
     worker: Callable[..., AnyCollector] = Collector
     make_pool: Callable[[], EnvPool] = functools.partial(job.make_pool, shape.columns, topology.groups)
     if topology.inference == "central":
@@ -75,7 +75,7 @@ def crew(topology: Any, job: Job, snapshot: PyTree | None) -> Crew:
 
 
 def _pool(topology: Any, job: Job) -> EnvPool:
-    """All environments: in a pool of this machine's, or on the hosts of a cluster."""
+    """Make the pool of all environments: on this machine, or on the hosts of a cluster."""
     hosts, groups = span(topology.collectors)[1], topology.groups
     if job.runtime.name == "local":
         return job.make_pool(topology.num_envs, hosts * groups)
@@ -91,7 +91,7 @@ def _pool(topology: Any, job: Job) -> EnvPool:
 
 
 def graph(topology: Any, agent: Agent, spec: Spec) -> Graph:
-    shape, hosts = cut(topology), span(topology.collectors)[1]
+    shape, hosts = rollout_shape(topology), span(topology.collectors)[1]
     edges = loop_edges(agent, spec, envs_per_collector=shape.columns, parts=shape.parts, when_full="inference waits")
     rename = {"collector": "inference"}
     inner = [e._replace(source=rename.get(e.source, e.source), target=rename.get(e.target, e.target)) for e in edges]

@@ -1,17 +1,17 @@
 """Evolution: a population of perturbed policies plays whole episodes, and everybody makes the same update (Salimans 2017).
 
-                   parameters (once, when a breeder starts)
+                   parameters (once, when a worker starts)
          ┌────────────────────────────────────────────────────────────┐
          ▼                                                            │
-    breeder × W ──score: returns of a share of the population──▶ learner
+    worker × W ───score: returns of a share of the population──▶ learner
          ▲                                                            │
          └───────generation: all returns of all members───────────────┘
 
 A perturbation is named by (seed, generation, member), so that only numbers of members and their returns (and, where
-observations are normalised, their moments per member) travel: every breeder rebuilds all perturbations and updates its own
+observations are normalised, their moments per member) travel: every worker rebuilds all perturbations and updates its own
 copy of the parameters. A share is evaluated as one batch, an environment and a policy per member. Everyone waits for the
-slowest share. A share whose breeder is lost is evaluated by another: a share's score does not depend on who plays it, so
-neither the loss of a breeder nor their number changes the run by a bit.
+slowest share. A share whose worker is lost is evaluated by another: a share's score does not depend on who plays it, so
+neither the loss of a worker nor their number changes the run by a bit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import jax
 from rookery import ops
 from rookery.data import arrays
 from rookery.ranges import MANY, Count, Range, Workers
-from rookery.topologies.flock import Flock, generation_specs
+from rookery.topologies.evolution_fleet import EvolutionFleet, generation_specs
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, Batch, PyTree, Spec
-from rookery.workers.breeder import Score, Shares, kept_specs
+from rookery.workers.evolution_worker import Score, Shares, kept_specs
 from rookery.workers.learner import Learner
 
 
@@ -42,12 +42,12 @@ class Evolution:
     num_envs: Count = 32
     """Environments in all. Fewer than members: shares take turns, and both signs of a pair start from the same state."""
     workers: Workers = 1
-    """Breeders that evaluate shares."""
+    """Workers that evaluate shares."""
     backups: bool = False
     """Idle workers evaluate again what a slow one still owes; the first answer counts."""
 
     def roles(self) -> dict[str, tuple[int, int]]:
-        return {"breeder": (self.workers, self.workers)}
+        return {"worker": (self.workers, self.workers)}
 
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         if agent.perturb is None:
@@ -59,14 +59,14 @@ class Evolution:
         return None
 
     def steps_per_update(self, algorithm: Any) -> float:
-        """At most: episodes may end before their limit."""
+        """Bound the steps of a generation: episodes may end before their limit."""
         return self.population * getattr(algorithm, "max_episode_steps", 1)  # one that has none is refused later
 
     def max_lag(self) -> int:
         return 0
 
     def shares(self) -> Shares:
-        """Refuses counts that cannot be shared out evenly."""
+        """Divide the population into shares; refuse counts that do not divide evenly."""
         if self.population % 2:
             raise ValueError(f"--population {self.population}: members come in pairs; try --population {self.population + 1}")
         if self.num_envs % self.workers:
@@ -90,11 +90,11 @@ class Evolution:
         jax.eval_shape(agent.learn, jax.eval_shape(agent.init, key), batch, key)  # refuses what does not fit the population
         limit = agent.needs.rollout_length
         return Graph(
-            nodes={"environment": self.num_envs, "breeder": self.workers, "learner": 1},
+            nodes={"environment": self.num_envs, "worker": self.workers, "learner": 1},
             edges=(
-                Edge("scores", "breeder", "learner", 24 + each * shares.size + told // shares.number, "nobody waits"),
-                Edge("generations", "learner", "breeder", 8 + (each - 1) * self.population + told, "in their order"),
-                Edge("parameters", "learner", "breeder", parameter_bytes(agent), "once, at the start of each breeder"),
+                Edge("scores", "worker", "learner", 24 + each * shares.size + told // shares.number, "nobody waits"),
+                Edge("generations", "learner", "worker", 8 + (each - 1) * self.population + told, "in their order"),
+                Edge("parameters", "learner", "worker", parameter_bytes(agent), "once, at the start of each worker"),
             ),
             facts={
                 "steps per update": f"at most {self.population * limit:,} ({self.population:,} episodes)",
@@ -106,20 +106,20 @@ class Evolution:
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         meters = Meters.continued(snapshot)
         try:
-            flock = Flock(job, meters, self.shares(), workers=self.workers, backups=self.backups, snapshot=snapshot)
+            fleet = EvolutionFleet(job, meters, self.shares(), workers=self.workers, backups=self.backups, snapshot=snapshot)
             while True:
                 scores: dict[int, Score] = {}
-                while len(scores) < flock.shares.number:
-                    flock.ask(scores)
-                    if not flock.answers(scores, TICK_SECONDS):
-                        yield meters.progress(flock, snapshot=flock.snapshot)
-                generation = flock.count(scores)
-                learned = flock.learner.call(Learner.learn, generation.batch())
-                flock.tell(generation)
+                while len(scores) < fleet.shares.number:
+                    fleet.ask(scores)
+                    if not fleet.answers(scores, TICK_SECONDS):
+                        yield meters.progress(fleet, snapshot=fleet.snapshot)
+                generation = fleet.count(scores)
+                learned = fleet.learner.call(Learner.learn, generation.batch())
+                fleet.tell(generation)
                 while not job.runtime.wait([learned], TICK_SECONDS)[0]:
-                    yield meters.progress(flock, snapshot=None)
-                flock.learned(learned.result())
-                flock.ask({})  # before the yield: whoever advances this may take its time
-                yield meters.progress(flock, snapshot=flock.snapshot)
+                    yield meters.progress(fleet, snapshot=None)
+                fleet.learned(learned.result())
+                fleet.ask({})  # before the yield: whoever advances this may take its time
+                yield meters.progress(fleet, snapshot=fleet.snapshot)
         finally:
             job.runtime.close()

@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 from rookery.data import arrays
 from rookery.ranges import Count, Natural, Workers
 from rookery.runtime.roster import Life
-from rookery.topologies.fits import rows_of, shipped_gradients
+from rookery.topologies.compatibility import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
-from rookery.topologies.places import head_count, place_workers
 from rookery.topologies.staleness import Staleness
+from rookery.topologies.worker_fleet import fleet_counts, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.parameters import state_of
-from rookery.workers.peer import Peer, Stepped
+from rookery.workers.peer import Peer, PeerStep
 from rookery.workers.shapes import rollout_specs
 
 
@@ -82,7 +82,7 @@ class Gossip:
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         try:
-            ring = _Ring(self, job, snapshot)
+            ring = _GossipRing(self, job, snapshot)
             while True:
                 ring.ask_peers()
                 ring.serve(TICK_SECONDS)
@@ -92,14 +92,14 @@ class Gossip:
             job.runtime.close()
 
 
-class _Ring:
-    """Who has sent what. All of it belongs to the driver's thread, which passes references on and looks into none."""
+class _GossipRing:
+    """The messages between peers. All of it belongs to the driver's thread, which passes references on and looks into none."""
 
     def __init__(self, topology: Gossip, job: Job, snapshot: PyTree | None) -> None:
         count = topology.peers
         each = envs_each(topology.num_envs, count, topology.groups, whose="peers")
         self.job, self.count, self.bound = job, count, topology.max_staleness
-        self.fleet = place_workers(job, Peer, "peer", count=count, envs_each=each, groups=topology.groups, snapshot=snapshot)
+        self.fleet = spawn_fleet(job, Peer, "peer", count=count, envs_each=each, groups=topology.groups, snapshot=snapshot)
         self.meters = Meters.continued(snapshot)
         self.staleness = Staleness(snapshot=snapshot["staleness"] if snapshot else None)
         ring = snapshot["ring"] if snapshot else {name: [0] * count for name in ("steps", "mixed")}
@@ -118,7 +118,7 @@ class _Ring:
         self.version = self.steps[0]
 
     def ask_peers(self, most: float = float("inf")) -> None:
-        """Everyone steps who need not wait for a neighbour; most: nobody takes more steps in all."""
+        """Call every peer that need not wait for its neighbour. most: steps of a peer, in all."""
         self.fleet.tend()
         for place in range(self.count):
             if self.steps[place] >= most or (who := self.fleet.next_of([place])) is None:
@@ -127,7 +127,7 @@ class _Ring:
                 self.fleet.keep(who, place, Peer.step, *self._message(who))
 
     def _heard(self, place: int) -> tuple[int, Any]:
-        """The message of the neighbour that is mixed in next, and its number: the newest, in lock-step that of this step."""
+        """Choose the neighbour's message to average with, and its number: the newest; in lock-step, that of this step."""
         sent = self.sent[place - 1]
         if self.bound == 0:
             return next(((number, params) for number, params in sent if number == self.steps[place]), (0, None))
@@ -137,7 +137,7 @@ class _Ring:
         return self.count > 1 and self.steps[place] - self._heard(place)[0] > self.bound
 
     def _message(self, who: Life) -> tuple[Any, float]:
-        """What a peer mixes in, and with what weight: a new life takes over what the neighbour has."""
+        """Return the parameters that a peer averages with, and their weight: a replacement copies its neighbour's."""
         place = who.place
         begins, self.lives[place] = self.lives[place] != who.number, who.number
         number, params = self.sent[place - 1][-1] if begins and self.sent[place - 1] else self._heard(place)
@@ -149,13 +149,13 @@ class _Ring:
         return params, 1.0 if begins else 0.5
 
     def serve(self, seconds: float) -> None:
-        """Waits for the first call that ends and takes in all that have."""
+        """Wait for the first call that ends and process all that have."""
         ready, _ = self.job.runtime.wait(self.fleet.waiting(), self.fleet.within(seconds))
         for place, answer in self.fleet.take(ready):
             if answer is not None:  # else its peer is gone: what it played was not counted
                 self._stepped(place, *answer)
 
-    def _stepped(self, place: int, stepped: Stepped, params: Any) -> None:
+    def _stepped(self, place: int, stepped: PeerStep, params: Any) -> None:
         self.steps[place] += 1
         self.sent[place].append((self.steps[place], params))
         if place == 0:
@@ -171,14 +171,14 @@ class _Ring:
         }
 
     def workers(self) -> dict[str, int]:
-        return head_count(self.fleet)
+        return fleet_counts(self.fleet)
 
     def inspect(self) -> dict[str, float]:
-        """Of the peer that is evaluated."""
+        """Compute the health metrics of the peer that is evaluated."""
         return self.fleet.gather(Peer.inspect)[0] or {}
 
     def snapshot(self) -> PyTree:
-        """Drains: what was begun is finished, and in lock-step whoever is behind catches up."""
+        """Drain: what was begun is finished, and in lock-step those behind catch up."""
         while self.fleet.busy or (self.bound == 0 and min(self.steps) < max(self.steps)):
             self.ask_peers(max(self.steps) if self.bound == 0 else 0)
             self.serve(TICK_SECONDS)

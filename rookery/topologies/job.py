@@ -1,4 +1,4 @@
-"""What a topology is given (Job), what it tells (Progress, Graph), and the crew of workers that it drives."""
+"""A topology's input (Job), its output (Progress, Graph), and the learner and collectors that it drives (Crew)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from rookery.data import arrays
 from rookery.data.demonstrations import Demonstrations
 from rookery.data.replay import batch_specs, check_memory
-from rookery.envs import Mended
+from rookery.envs import Incident
 from rookery.envs.budget import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
@@ -47,7 +47,7 @@ class Job:
 
 
 class Edge(NamedTuple):
-    """Something that travels between workers."""
+    """A stream of messages between two roles: rollouts, batches, parameters, gradients ..."""
 
     name: str
     source: str
@@ -66,15 +66,15 @@ class Graph(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """What happened since the last one, and how it stands. Counters are cumulative."""
+    """The state of a run after a step of its topology. Counters are cumulative unless they say otherwise."""
 
     env_steps: int
     trained_steps: int
     updates: int
     episodes: int
     finished: list[Episode]  # since the last Progress
-    env_failures: int  # of environments, mended
-    mended: list[Mended]  # since the last Progress
+    env_failures: int  # of environments that were rebuilt
+    incidents: list[Incident]  # since the last Progress
     report: dict[str, float]  # of the last update
     params: PyTree
     version: int
@@ -114,7 +114,7 @@ class Topology(Protocol):
 
 
 class Published(Protocol):
-    """Whoever holds the newest parameters, and knows who works."""
+    """Holds the newest parameters and counts the workers: a Crew, or what a topology has in its place."""
 
     @property
     def params(self) -> PyTree: ...
@@ -142,7 +142,7 @@ class Meters:
     seconds: dict[str, float] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
     finished: list[Episode] = field(default_factory=list)
-    mended: list[Mended] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
     report: dict[str, float] = field(default_factory=dict)
     health: dict[str, float] = field(default_factory=dict)  # the newest that an update told, which not every one does
     lags: list[tuple[float, int]] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Meters:
         self.env_steps += rollout.env_steps
         self.episodes += len(rollout.episodes)
         self.finished += rollout.episodes
-        self.count_mended(rollout.mended)
+        self.count_incidents(rollout.incidents)
         for phase, seconds in rollout.seconds.items():
             self._spend(phase, seconds)
         self.moved(edge)
@@ -161,15 +161,15 @@ class Meters:
             for name, count in rollout.said.moved.items():
                 self.moved(name, count)
 
-    def count_mended(self, mended: Sequence[Mended]) -> None:
+    def count_incidents(self, incidents: Sequence[Incident]) -> None:
         counters = {"dropped": "env_dropped", "clipped": "env_clipped", "recycled": "env_recycled"}
-        for one in mended:
+        for one in incidents:
             name = counters.get(one.kind, "env_failures")
             setattr(self, name, getattr(self, name) + one.times)
-        self.mended += [one for one in mended if one.env_ids]
+        self.incidents += [one for one in incidents if one.env_ids]
 
     def learned(self, update: Update, table: dict[str, float] | None = None, *, edge: str | None = "batches") -> None:
-        """table: what the table tells of itself; edge: None where a batch does not leave the worker that made it."""
+        """Count an update. table: metrics of the table; edge: None where a batch does not leave the worker that made it."""
         self.trained_steps += update.trained_steps
         self.updates = update.version
         self.health |= {name: value for name, value in update.report.items() if name.startswith("health/")}
@@ -190,7 +190,7 @@ class Meters:
 
     def progress(self, crew: Published, *, snapshot: Callable[[], PyTree] | None, waiting: str | None = None) -> Progress:
         finished, self.finished = self.finished, []
-        mended, self.mended = self.mended, []
+        incidents, self.incidents = self.incidents, []
         lags, self.lags = self.lags, []
         return Progress(
             env_steps=self.env_steps,
@@ -199,7 +199,7 @@ class Meters:
             episodes=self.episodes,
             finished=finished,
             env_failures=self.env_failures,
-            mended=mended,
+            incidents=incidents,
             report=self.report,
             params=crew.params,
             version=crew.version,
@@ -220,7 +220,7 @@ class Meters:
 
     @staticmethod
     def continued(snapshot: PyTree | None) -> Meters:
-        """Meters that go on counting where the snapshot stopped."""
+        """Resume counting from a snapshot; None: from zero."""
         if snapshot is None:
             return Meters()
         finished = [Episode(int(env), float(total), int(length)) for env, total, length in snapshot["meters"]["finished"]]
@@ -228,7 +228,7 @@ class Meters:
 
 
 class Crew:
-    """One learner and a fleet of collectors of a job, and what is done with all of them at once."""
+    """The learner and the fleet of collectors of a job: spawns them, broadcasts to them, snapshots them together."""
 
     def __init__(
         self, job: Job, *, collectors: tuple[int, int], envs_per_collector: int, make_pool: Callable[[], EnvPool], parts: int,
@@ -236,7 +236,7 @@ class Crew:
     ) -> None:  # fmt: skip
         """collectors: at least and at most; parts: rollouts per batch; in_flight: calls per collector.
 
-        make_pool: of one collector; worker: made in its place, beside the learner: what waits for hosts cannot be given up.
+        make_pool: of one collector; worker: spawned in its place, with the driver and without a deadline: it waits for hosts.
         """
         most, self.specs = collectors[1], rollout_specs(job.agent, job.spec, envs_per_collector)
         shapes = batch_specs(job.agent.needs, self.specs, parts)
@@ -265,7 +265,7 @@ class Crew:
         self.learner.call(AnyLearner.warm_up, shapes)
 
     def _learner(self, snapshot: PyTree | None) -> Handle[AnyLearner]:
-        """One that lives here, or many behind the face of one: those who share the work are spawned by Learners itself."""
+        """Spawn a Learner in this process or, with --learners, a Learners, which spawns its ranks itself."""
         job = self.job
         if job.learners is None:
             return job.runtime.spawn(
@@ -277,7 +277,7 @@ class Crew:
         )  # fmt: skip
 
     def _collector(self, life: Life) -> Handle[AnyCollector]:
-        """A life that a snapshot was taken of goes on; every other starts its own streams."""
+        """Spawn a collector. A life that is in the snapshot resumes from it; a replacement starts streams of its own."""
         goes_on = life.number == (self._lives[life.place] if self._lives else 0)
         return self.job.runtime.spawn(
             self._worker, self.job.agent, self._make_pool, index=life.place, num_collectors=self._most,
@@ -289,13 +289,13 @@ class Crew:
         collector.now(AnyCollector.publish, self._published, self.version)
 
     def publish(self, update: Update, meters: Meters) -> None:
-        """Newest wins: a collector reads it at the start of its next rollout."""
+        """Broadcast the newest parameters; a collector reads them at the start of its next rollout."""
         self.params, self.version = update.params, update.version
         self._published = self._put(update.params)
         meters.moved("parameters", self.collectors.publish(AnyCollector.publish, self._published, update.version))
 
     def done(self, future: Future, seconds: float) -> bool:
-        """Waits at most `seconds` for a call to end."""
+        """Wait at most `seconds` for a call to end."""
         return bool(self.job.runtime.wait([future], seconds)[0])
 
     def workers(self) -> dict[str, int]:
@@ -310,7 +310,7 @@ class Crew:
         return self.learner.call(AnyLearner.inspect).result()
 
     def snapshot(self, meters: Meters, queue: AnyTable) -> PyTree:
-        """The whole state as a tree of numpy arrays; nothing may be in flight."""
+        """Gather the whole state as a tree of numpy arrays; nothing may be in flight."""
         return {
             "learner": self.learner.call(AnyLearner.snapshot).result(),
             "collectors": self.collectors.gather(AnyCollector.snapshot),
@@ -321,7 +321,7 @@ class Crew:
 
 
 def uneven(columns: int, learners: int | None, devices: int) -> str | None:
-    """Why the columns of a batch cannot be shared out; None: they can."""
+    """Explain why a batch cannot be split evenly over learners and devices; None: it can."""
     asked = [("learners", learners or 1), ("devices", devices)]
     if columns % ((learners or 1) * devices) == 0:
         return None
@@ -330,7 +330,7 @@ def uneven(columns: int, learners: int | None, devices: int) -> str | None:
 
 
 def loop_edges(agent: Agent, spec: Spec, *, envs_per_collector: int, parts: int, when_full: str) -> tuple[Edge, ...]:
-    """The edges of the one loop: rollouts, batches and parameters."""
+    """List the edges of the actor-learner loop: rollouts, batches, parameters and, where prioritized, priorities."""
     specs: Rollout = rollout_specs(agent, spec, envs_per_collector)
     table, middle = agent.needs.table, "queue" if agent.needs.table is None else "table"
     edges = [
@@ -344,7 +344,7 @@ def loop_edges(agent: Agent, spec: Spec, *, envs_per_collector: int, parts: int,
 
 
 def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs: int) -> dict[str, str]:
-    """What a replay table takes and gives, worth saying at the start; refuses one that does not fit into memory."""
+    """Summarise the replay table for the start of a run; refuse one that does not fit into memory."""
     if (table := agent.needs.table) is None:
         return {}
     nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
@@ -368,7 +368,7 @@ def parameter_bytes(agent: Agent) -> int:
 
 
 def envs_each(num_envs: int, collectors: int, groups: int, *, whose: str = "collectors") -> int:
-    """Environments per collector; refuses counts that cannot be shared out evenly."""
+    """Divide the environments over the collectors; refuse counts that do not divide evenly."""
     if num_envs % (collectors * groups):
         raise ValueError(
             f"--num-envs {num_envs} cannot be shared by {collectors} {whose} of {groups} groups: "

@@ -1,13 +1,13 @@
-"""Learners: N ranks that look like one Learner, and go on together when one of them is lost.
+"""Learners: N data-parallel ranks with the interface of one Learner, which restart together when one of them is lost.
 
                     ┌─▶ rank 0, columns 0 … B/N ──▶ what is published
     batch [T, B] ───┼─▶ rank 1                       │ all-reduce: one vector, every gradient step
                     └─▶ rank N − 1 ◀─────────────────┘
 
-Lives in a thread of the driver; the ranks are workers of the runtime: child processes, or actors. A rank that is gone is known
-by the error of its call, and the others' by what breaks off in theirs. Then all are ended and started again from the last
-copy of the state, taken every COPY_SECONDS, and the batch in hand is learned from again. Versions go on: what is published
-after a loss has a higher number than all before it, and the updates since that copy are counted as lost.
+Lives in a thread of the driver; the ranks are workers of the runtime: child processes, or actors. A rank that dies is known by
+the error of its call, and to the others by an all-reduce that breaks off. Then all are killed and restarted from the last
+copy of the state, taken every COPY_SECONDS, and the batch in hand is learned from again. Versions keep rising: what is
+published after a loss has a higher number than all before it, and the updates since that copy are counted as lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rookery.runtime.interface import Handle, R, Runtime, WorkerLost
 from rookery.runtime.roster import Life, Roster, Terms
 from rookery.types import Agent, Batch, PyTree, Rollout
 from rookery.workers.learner import Update
-from rookery.workers.ranks import Cut, PeerLost, Rank
+from rookery.workers.learner_rank import BatchShare, LearnerRank, PeerLost
 
 COPY_SECONDS = 10.0  # between copies of the state
 START_SECONDS = 120.0  # to be made, to join and to compile
@@ -57,7 +57,7 @@ class Learners:
         self._count, self._devices, self._losses = count, devices, losses
         self._roster = Roster(Terms(losses=LOSSES))
         self._life: Life | None = None
-        self._ranks: list[Handle[Rank]] = []
+        self._ranks: list[Handle[LearnerRank]] = []
         self._specs: Rollout | None = None  # of the columns of one rank
         self._kept: PyTree | None = None
         self._kept_version, self._copied = 0, 0.0
@@ -72,15 +72,15 @@ class Learners:
         return self._params, self._version
 
     def warm_up(self, specs: Rollout) -> None:
-        """specs: of the whole batch."""
+        """Compile the update on every rank. specs: of the whole batch."""
         share = self._specs = arrays.widen(specs, specs.reward.shape[1] // self._count)
-        self._until_done(lambda: self._all(Rank.warm_up, [(share,)] * self._count, START_SECONDS))
+        self._until_done(lambda: self._all(LearnerRank.warm_up, [(share,)] * self._count, START_SECONDS))
         self._ended = time.perf_counter()
 
     def learn(self, batch: Batch | StoredBatch) -> Update:
         begin = time.perf_counter()
         shares = self._shares(batch)
-        told = self._until_done(lambda: self._all(Rank.learn, shares, self._runtime.patience))
+        told = self._until_done(lambda: self._all(LearnerRank.learn, shares, self._runtime.patience))
         first, trained = told[0], sum(update.trained_steps for update in told)
         lag_mean = sum(update.lag_mean * update.trained_steps for update in told) / max(1, trained)
         self._params = jax.tree.map(jnp.array, first.params)  # once, not each time that somebody acts with it
@@ -95,11 +95,11 @@ class Learners:
         )  # fmt: skip
 
     def inspect(self) -> dict[str, float]:
-        return self._until_done(lambda: self._answers([self._ranks[0].call(Rank.inspect)], self._runtime.patience)[0])
+        return self._until_done(lambda: self._answers([self._ranks[0].call(LearnerRank.inspect)], self._runtime.patience)[0])
 
     def snapshot(self) -> PyTree:
-        """The state of all: it is the same in each. Kept, for when one is lost."""
-        wanted = lambda: self._answers([self._ranks[0].call(Rank.snapshot)], self._runtime.patience)[0]
+        """Copy the state, which is replicated, from the first rank, and keep the copy to restart from."""
+        wanted = lambda: self._answers([self._ranks[0].call(LearnerRank.snapshot)], self._runtime.patience)[0]
         self._keep(self._until_done(wanted))
         assert self._life is not None
         self._roster.earned(self._life)
@@ -111,20 +111,20 @@ class Learners:
 
     # -------------------------------------------------------------------------------------------------- shares
 
-    def _shares(self, batch: Batch | StoredBatch) -> list[tuple[list[Any], list[Cut], np.ndarray, float]]:
-        """What each rank is told to learn from."""
+    def _shares(self, batch: Batch | StoredBatch) -> list[tuple[list[Any], list[BatchShare], np.ndarray, float]]:
+        """Split a batch into the arguments of `learn` for each rank."""
         columns = batch.width if isinstance(batch, StoredBatch) else batch.rollout.reward.shape[1]
         each = columns // self._count
         owns = [slice(i * each, (i + 1) * each) for i in range(self._count)]
         if isinstance(batch, StoredBatch):
             return [(*_parts(batch, own, self._runtime.put), batch.weight[own], batch.discount) for own in owns]
         put = lambda own: [self._runtime.put(arrays.columns(batch.rollout, own))]
-        return [(put(own), [Cut(0, each)], batch.weight[own], 1.0) for own in owns]
+        return [(put(own), [BatchShare(0, each)], batch.weight[own], 1.0) for own in owns]
 
     # --------------------------------------------------------------------------------------------- ranks, together
 
     def _until_done(self, ask: Callable[[], R]) -> R:
-        """What `ask` gives; whenever a rank is lost, all start again and it is asked again."""
+        """Call `ask`; whenever a rank is lost in it, restart all ranks and call it again."""
         while True:
             try:
                 if self._life is None:
@@ -137,23 +137,23 @@ class Learners:
                 raise
 
     def _start(self) -> None:
-        """All ranks, from the last copy."""
+        """Start all ranks from the last copy of the state, after the back-off."""
         while not (steps := self._roster.plan(time.monotonic())):
             time.sleep(self._roster.wakes(time.monotonic()))  # back-off
         self._life, count = steps[0].life, self._count
-        self._ranks = [self._runtime.spawn(Rank, name=f"learner-{i}", role="learner") for i in range(count)]
+        self._ranks = [self._runtime.spawn(LearnerRank, name=f"learner-{i}", role="learner") for i in range(count)]
         self._answers([rank.ready for rank in self._ranks], START_SECONDS)
-        (address,) = self._answers([self._ranks[0].call(Rank.address)], START_SECONDS)
+        (address,) = self._answers([self._ranks[0].call(LearnerRank.address)], START_SECONDS)
         own = lambda i: tuple(range(i * self._devices, (i + 1) * self._devices)) if self._runtime.name == "local" else None
-        self._all(Rank.join, [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
+        self._all(LearnerRank.join, [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
         begin = (self._agent, self._seed, self._devices, self._version, self._runtime.put(self._kept))
-        self._begun = self._all(Rank.begin, [begin] * count, START_SECONDS)[0]  # the parameters
+        self._begun = self._all(LearnerRank.begin, [begin] * count, START_SECONDS)[0]  # the parameters
         if self._specs is not None:  # they are replaced: compile again, from the cache
-            self._all(Rank.warm_up, [(self._specs,)] * count, START_SECONDS)
+            self._all(LearnerRank.warm_up, [(self._specs,)] * count, START_SECONDS)
         self._roster.ready(self._life, time.monotonic())
 
     def _lose(self, error: Exception) -> None:
-        """All of them: those that are left hold a collective that is broken."""
+        """Kill all ranks: the survivors are stuck in a broken collective."""
         self.close()
         life, self._life = self._life, None
         lost = self._version - self._kept_version
@@ -164,12 +164,12 @@ class Learners:
         if life is not None:
             self._roster.lost(life, time.monotonic(), str(error))
 
-    def _all(self, method: Callable[[Rank, *Ts], R], args: Sequence[tuple[*Ts]], seconds: float | None) -> list[R]:
+    def _all(self, method: Callable[[LearnerRank, *Ts], R], args: Sequence[tuple[*Ts]], seconds: float | None) -> list[R]:
         """Call every rank, each with its own arguments, and wait for all."""
         return self._answers([rank.call(method, *own) for rank, own in zip(self._ranks, args)], seconds)
 
     def _answers(self, futures: Sequence[Future[R]], seconds: float | None) -> list[R]:
-        """Waits for all; the first that fails ends the wait."""
+        """Wait for all; the first that fails ends the wait."""
         waiting, deadline = list(futures), None if seconds is None else time.monotonic() + seconds
         while waiting:
             left = None if deadline is None else deadline - time.monotonic()
@@ -188,15 +188,15 @@ class Learners:
         self._kept_version = 0 if snapshot is None else int(snapshot["version"])
 
 
-def _parts(batch: StoredBatch, own: slice, put: Callable[[Any], Any]) -> tuple[list[Any], list[Cut]]:
-    """The rollouts that have columns of `own`, and which. Those that a checkpoint brought are in no store yet."""
+def _parts(batch: StoredBatch, own: slice, put: Callable[[Any], Any]) -> tuple[list[Any], list[BatchShare]]:
+    """Find the rollouts that have columns of `own`, and which; those that a checkpoint brought are put into the store first."""
     width = batch.width // len(batch.rollouts)
     found = [
         (
             stored.value if stored.fetch else put(stored.value),
-            Cut(max(own.start - i * width, 0), min(own.stop - i * width, width)),
+            BatchShare(max(own.start - i * width, 0), min(own.stop - i * width, width)),
         )
         for i, stored in enumerate(batch.rollouts)
         if own.start < (i + 1) * width and own.stop > i * width
     ]
-    return [value for value, _ in found], [cut for _, cut in found]
+    return [value for value, _ in found], [share for _, share in found]

@@ -26,17 +26,17 @@ from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.ranges import Count, Natural, NotNegative, Workers
 from rookery.runtime.roster import Life
-from rookery.topologies.fits import rows_of, shipped_gradients
+from rookery.topologies.compatibility import rows_of, shipped_gradients
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes, replay_facts
-from rookery.topologies.places import head_count, place_workers, slow_bytes
 from rookery.topologies.staleness import Outliers, Staleness
+from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.bundle import Bundle
-from rookery.workers.flat import to_flat
 from rookery.workers.gradients import Found
 from rookery.workers.learner import Update
 from rookery.workers.parameters import Applied, ParameterShard, joined, owned, trained, whole_state
 from rookery.workers.shapes import rollout_specs
+from rookery.workers.tree_paths import to_flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class Flight(NamedTuple):
 
 
 class _Server:
-    """What is on its way. All of it belongs to the driver's thread."""
+    """The gradients and parameters in flight. All of it belongs to the driver's thread."""
 
     def __init__(self, topology: ParameterServer, job: Job, snapshot: PyTree | None) -> None:
         each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="bundles")
@@ -129,7 +129,7 @@ class _Server:
             )
             for index in range(topology.shards)
         ]  # fmt: skip
-        self.fleet = place_workers(
+        self.fleet = spawn_fleet(
             job, Bundle, "bundle", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot,
             spec=job.spec, num_envs=each,
         )  # fmt: skip
@@ -150,11 +150,11 @@ class _Server:
 
     @property
     def version(self) -> int:
-        """Updates that every shard has applied."""
+        """The number of updates that every shard has applied."""
         return min(shard.version for shard in self.newest)
 
     def ask_bundles(self) -> None:
-        """Everyone works; who is to pull waits until its own gradient is applied."""
+        """Call every idle bundle; one that is to pull parameters waits until its own gradient is applied."""
         self.fleet.tend()
         owed = {flight.place for flight in self.flights}
         for place in range(self.topology.workers):
@@ -167,7 +167,7 @@ class _Server:
                 self.fleet.call(who, place, Bundle.work, None, None, 0)
 
     def _pull(self, who: Life) -> None:
-        """Hands a bundle what the shards have, whatever their versions."""
+        """Send a bundle the newest parameters of all shards, whatever their versions."""
         begin = time.perf_counter()
         versions = [shard.version for shard in self.newest]
         if versions != self._published[0]:
@@ -180,7 +180,7 @@ class _Server:
         self.meters.moved("parameters", len(self.shards))
 
     def serve(self, seconds: float) -> None:
-        """Waits for the first call that ends and takes in all that have."""
+        """Wait for the first call that ends and process all that have."""
         applying = [part for flight in self.flights for part in flight.parts if not part.done()]
         ready, _ = self.job.runtime.wait([*self.fleet.waiting(), *applying], self.fleet.within(seconds))
         for place, found in self.fleet.take(ready):
@@ -210,7 +210,7 @@ class _Server:
         self.flights.append(Flight(place, found, parts))
 
     def _learned(self, flight: Flight) -> None:
-        """Every shard has applied it."""
+        """Count a gradient that every shard has applied."""
         found, done = flight.found, [part.result() for part in flight.parts]
         update = Update(
             version=done[0].version, params=None, report=found.report, priorities=None, trained_steps=found.trained_steps,
@@ -231,13 +231,13 @@ class _Server:
         )
 
     def workers(self) -> dict[str, int]:
-        return head_count(self.fleet)
+        return fleet_counts(self.fleet)
 
     def inspect(self) -> dict[str, float]:
         return {}
 
     def snapshot(self) -> PyTree:
-        """Drains: gradients under way arrive and are applied, so that no step is lost and none is counted twice."""
+        """Drain: gradients in flight arrive and are applied, so that no step is lost and none is counted twice."""
         while self.fleet.busy or self.flights:
             self.fleet.tend()
             self.serve(TICK_SECONDS)

@@ -3,12 +3,12 @@
     collector ──rollout──▶ object store ──▶ shard k ──batch, several asked for ahead──▶ learner
                   └─────reference─────▶ driver ─┘ ▲──────────── priorities ──────────────┘
 
-It has the face of a queue and of a Replay (data/queue.py, data/replay.py). Rollouts never pass through the driver: it hands
-their references on. A collector always writes to the same shard, so that its chains stay whole.
+It has the interface of a Queue and of a Replay (data/queue.py, data/replay.py). Rollouts never pass through the driver, only
+references to them. A collector always writes to the same shard, so that its chains stay whole.
 
-Who waits is decided here, by one limiter over all shards: inserts and deletes count when a shard has told of them, samples
-when they are asked for, and those that never came are given back. Since everything is asked for by the driver, that is exact.
-Batches are asked of shards in turn, in proportion to what their items weigh (their number, or the sum of p^exponent), so that
+One rate limiter over all shards decides who waits: inserts and deletes count when a shard has reported them, samples when
+they are requested, and those that never came are refunded. The driver requests everything, so the counts are exact.
+Batches are requested of shards in turn, in proportion to their mass (the number of items, or the sum of p^exponent), so that
 every item is as likely as in one table. A batch comes from one shard; importance weights are relative to its largest.
 
 A shard that is lost loses its items, and nothing else: it is replaced by an empty one, rollouts on their way to it go to
@@ -42,7 +42,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class _Order(NamedTuple):
-    """A call that a shard is to be sent."""
+    """A call to a shard, queued."""
 
     method: Callable[..., Any]
     args: tuple[Any, ...]
@@ -56,7 +56,7 @@ class _Order(NamedTuple):
 
 
 def written(part: Part, collected: Any) -> Part:
-    """A part whose rollout stayed where it was written: a shard is told whose it is, and where. Any other as it is."""
+    """Fill in collector and reference of a rollout that stayed where it was written; return any other part as it is."""
     if part.rollout is not None:
         return part
     return part._replace(slot=collected.collector, rollout=collected.rollout)
@@ -66,8 +66,10 @@ def open_table(
     runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int,
     ahead: int, seed: int, stored: bool = False, shown: Demonstrations | None = None,
 ) -> AnyTable:  # fmt: skip
-    """What stands between collectors and learner, where it lives on this runtime. ahead: batches that are asked of shards
-    beside those that the learner holds. With demonstrations (`shown`) the table stays with the learner."""
+    """Make the queue or table between collectors and learner: with the learner, or in shards where the runtime has them.
+
+    ahead: batches that are requested of shards beyond those that the learner holds. With demonstrations (`shown`) the table
+    stays with the learner."""
     if needs.table is None or shown is not None or not (runtime.apart("shard") and runtime.apart("collector")):
         return table_for(
             needs, specs, collectors=collectors, in_flight=in_flight, parts=parts, slots=slots, prefetch=prefetch, seed=seed,
@@ -82,7 +84,7 @@ class Shards:
     def __init__(
         self, runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, writers: int, slots: int, seed: int
     ) -> None:
-        """slots: batches that are asked for, waiting or being learned from, together."""
+        """slots: batches that are requested, waiting or being learned from, together."""
         self._runtime, self._needs, self._specs, self._seed = runtime, needs, specs, seed
         self._spec, config = needs.table, needs.table.config
         self._collectors, self._slots, self._writers = collectors, slots, writers
@@ -127,7 +129,7 @@ class Shards:
     # ------------------------------------------------------------------------------------------- inserting
 
     def claim(self) -> Part | None:
-        """The right to one rollout, which is written elsewhere; None when the limiter makes collectors wait."""
+        """Reserve the insert of one rollout, which is written elsewhere; None when the limiter makes collectors wait."""
         self._tend()
         pending = (len(self._claimed) + 1) * self._per_rollout
         if len(self._claimed) == self._writers or not self.limiter.can_insert(pending):
@@ -137,7 +139,7 @@ class Shards:
         return Part(0, place, None)
 
     def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
-        """part: with the number of its collector as slot, and the reference to what was written."""
+        """Insert a rollout into its collector's shard. part: with that collector as slot, and the reference to the rollout."""
         given = None if priorities is None else np.asarray(priorities)
         self._send(part.slot % self._count, _Order.of(Shard.insert, part.rollout, given)._replace(part=part))
 
@@ -147,7 +149,7 @@ class Shards:
     # ------------------------------------------------------------------------------------------- sampling
 
     def take(self) -> Taken | None:
-        """A batch that has arrived; asks for as many more as there is room for and the limiter allows."""
+        """Return a batch that has arrived; request as many more as slots and limiter allow."""
         self._tend()
         size = self._spec.batch_size
         while self._asked + len(self._arrived) + len(self._taken) < self._slots and self.limiter.can_sample(size):
@@ -165,7 +167,7 @@ class Shards:
         return Taken(self._number, batch)
 
     def _turn(self) -> int | None:
-        """Whose turn it is: in proportion to what they hold, as evenly as can be. None: there is nothing."""
+        """Choose the shard of the next batch, by weighted round-robin over their masses. None: all are empty."""
         masses = np.array([stand.mass if stand.size else 0.0 for stand in self._stands])
         if masses.sum() <= 0.0:
             masses = np.array([float(stand.size) for stand in self._stands])
@@ -177,7 +179,7 @@ class Shards:
         return place
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
-        """The update that read this batch is ready; its priorities go to the shard that gave it, if that still lives."""
+        """Free a batch after its update, and send its priorities to the shard that sampled it, if that still lives."""
         life, keys = self._taken.pop(slot)
         if priorities is not None and self._spec.config.selector == "prioritized":
             update = _Order.of(Shard.update, np.array(keys), np.asarray(priorities))
@@ -187,15 +189,15 @@ class Shards:
 
     @property
     def settled(self) -> bool:
-        """Is everything answered that was asked?"""
+        """Whether all calls to shards are answered."""
         return not self.fleet.busy and not any(self._orders)
 
     def pending(self) -> list[Future]:
-        """What to wait for beside collectors and learner."""
+        """List the futures to wait for, beside those of collectors and learner."""
         return self.fleet.waiting()
 
     def serve(self, ready: Iterable[Future]) -> None:
-        """Takes in what shards have answered."""
+        """Process the replies of shards; send the inserts of a dead one to its replacement."""
         again: list[tuple[int, _Order]] = []
         for (life, order), result in self.fleet.take(ready):
             if result is None:
@@ -230,7 +232,7 @@ class Shards:
         self.limiter.deleted(result.deletes - before.deletes)
 
     def _give_back(self) -> None:
-        """A batch that was asked for will not come."""
+        """Refund the limiter for a batch that will not come."""
         self._asked -= 1
         self._batches -= 1
         self.limiter.sampled(-self._spec.batch_size)
@@ -245,7 +247,7 @@ class Shards:
             self._flush(place)
 
     def _lose(self, place: int) -> None:
-        """A shard is gone with what it held."""
+        """Account for a shard that died with its items."""
         stand, self._stands[place] = self._stands[place], Stand()
         self.items_lost += stand.size
         self.rows_lost += stand.rows
@@ -274,7 +276,7 @@ class Shards:
         return 0  # nothing has to be learned from before a snapshot
 
     def waiting(self) -> str | None:
-        """Why the learner waits, or the collectors; None where both may go on."""
+        """Say what the learner, or the collectors, wait for; None where both may go on."""
         return self.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)
 
     def metrics(self) -> dict[str, float]:
@@ -296,7 +298,7 @@ class Shards:
         return {f"replay/{name}": value for name, value in values.items()}
 
     def snapshot(self) -> PyTree:
-        """What the shards hold, as far as they may save it. One shard's is that of a Replay: it resumes on any runtime.
+        """Gather what the shards hold, as far as they may save it. One shard's is that of a Replay: it resumes on any runtime.
 
         The bytes of sealed chunks stay with the shards until whoever saves this asks for them, and it asks for those alone
         that no earlier checkpoint holds."""
@@ -317,7 +319,7 @@ class Shards:
         return common | {"shards": shards, "sizes": [stand.size for stand in self._stands], "limiter": limiter}
 
     def _seal(self, life: Life, store: PyTree) -> None:
-        """Files of a shard's chunks, in place of their sizes."""
+        """Put files that are fetched on demand in place of the sizes of a shard's sealed chunks."""
 
         def file(name: str, nbytes: int) -> Sealed:
             def read() -> np.ndarray:
@@ -330,7 +332,7 @@ class Shards:
         store["sealed"]["files"] = [file(name, size) for name, size in zip(store["names"], store["sealed"]["files"])]
 
     def restore(self, snapshot: PyTree) -> None:
-        """Before anything is claimed or taken: the shards start with what was saved of each."""
+        """Start each shard with what was saved of it; before anything is claimed or taken."""
         shards = snapshot.get("shards", [snapshot])
         if len(shards) != self._count:
             raise ValueError(f"the checkpoint's table is in {len(shards)} shards, not {self._count}: use --replay.shards")

@@ -18,7 +18,7 @@ class Staleness:
         self._recent: deque[int] = deque(maxlen=window)
 
     def admits(self, age: int) -> bool:
-        """Is a gradient of that age to be applied?"""
+        """Decide whether a gradient of that age is applied."""
         if self.most is not None and age > self.most:
             self.discarded += 1
             return False
@@ -27,7 +27,7 @@ class Staleness:
         return True
 
     def report(self) -> dict[str, float]:
-        """The mean is of the last gradients that were applied, the maximum of all of them."""
+        """Report the staleness: the mean of the last gradients that were applied, the maximum of all of them."""
         mean = sum(self._recent) / len(self._recent) if self._recent else 0.0
         return {"staleness_mean": mean, "staleness_max": float(self.oldest), "gradients_discarded": float(self.discarded)}
 
@@ -52,7 +52,7 @@ class Outliers:
         self.discarded, self._seen, self._mean, self._variance = int(values[0]), int(values[1]), values[2], values[3]
 
     def admits(self, report: dict[str, float]) -> bool:
-        """report: of a gradient; its loss is the sum of what is named so."""
+        """Decide whether a gradient is applied. report: its own; its loss is the sum of what is named so."""
         if self._deviations is None:
             return True
         value = abs(sum(value for name, value in report.items() if name.startswith("loss")))

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from rookery.data.queue import Taken
 from rookery.ranges import Count, Workers
-from rookery.topologies.fits import collector_roles, fixed_rollouts, steps_per_batch
+from rookery.topologies.compatibility import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
 from rookery.topologies.learners import AnyLearner
 from rookery.topologies.shards import open_table, written
@@ -70,7 +70,7 @@ class Sync:
                 table.restore(snapshot["queue"])
 
             def batch() -> Generator[Progress, None, Taken | None]:
-                """Takes the next batch, None where there is none; what shards of a replay were asked comes first."""
+                """Take the next batch, None where there is none; replies of replay shards are processed first."""
                 while True:
                     while not table.settled:
                         ready, _ = job.runtime.wait(table.pending(), TICK_SECONDS)

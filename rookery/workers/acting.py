@@ -30,13 +30,13 @@ def compiled_step(agent: Agent) -> Callable[..., tuple[PyTree, Decision]]:
 
 
 def fresh_where_first(agent: Agent, memory: PyTree, first: Array) -> PyTree:
-    """The memory that a decision starts from: a new episode starts with a new one."""
+    """Reset the recurrent state where an episode begins."""
     fresh = agent.memory(first.shape[0])
     return jax.tree.map(lambda new, old: jnp.where(column(first, old), new, old), fresh, memory)
 
 
 def with_previous(observation: PyTree, action: PyTree, reward: np.ndarray, first: np.ndarray) -> PyTree:
-    """The observation that an agent with `needs.previous` sees; a new episode has neither action nor reward behind it."""
+    """Add the previous action and reward to the observation; where an episode begins there are none."""
     seen = ~first
     return {
         "observation": observation,

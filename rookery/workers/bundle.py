@@ -40,7 +40,7 @@ class Bundle:
         self._held: tuple[PyTree, PyTree, int] | None = None
 
     def work(self, params: PyTree | None, slow: PyTree, version: int) -> Found:
-        """A gradient on a batch of its own; where its replay must be fed first, a rollout, and a gradient if that suffices.
+        """Compute a gradient on a batch of its replay; where there is none, collect a rollout first, and try again.
 
         params: None: it goes on with those that it has.
         """

@@ -17,7 +17,7 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.envs import Mended, Mender
+from rookery.envs import Incident, Restarts
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout
 from rookery.workers.acting import compiled_step
 from rookery.workers.rows import Rows
@@ -26,16 +26,16 @@ from rookery.workers.streams import Streams
 
 
 class Collected(NamedTuple):
-    """What is said of a rollout beside the rollout itself."""
+    """A rollout, and its statistics."""
 
     collector: int
     env_steps: int  # valid rows
     episodes: list[Episode]
     seconds: dict[str, float]  # env, inference, transfer
     rollout: Any  # the Rollout; None where it stays with the worker that learns from it
-    mended: Sequence[Mended] = ()  # environments that failed and were rebuilt
+    incidents: Sequence[Incident] = ()  # environments that failed and were rebuilt
     priorities: np.ndarray | None = None  # [T, B] of its rows
-    said: Any = None  # by central inference (inference.Said)
+    said: Any = None  # by central inference (inference.InferenceReport)
 
 
 class Collector:
@@ -53,7 +53,7 @@ class Collector:
     ) -> None:
         self.index, self._agent, self._needs = index, agent, agent.needs
         self._pool = make_pool()
-        self._mender = Mender(self._pool, restarts=env_restarts)
+        self._restarts = Restarts(self._pool, allowed=env_restarts)
         self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
         self._step = compiled_step(agent)
         self._published: tuple[PyTree, int] | None = None
@@ -66,19 +66,19 @@ class Collector:
         if snapshot is not None:
             self._counter = int(snapshot["counter"])
             self._streams.restore(snapshot)
-        whole = self._streams.first_step(self._pool, self._mender, snapshot, (seed, index, incarnation, self._counter))
+        whole = self._streams.first_step(self._pool, self._restarts, snapshot, (seed, index, incarnation, self._counter))
         if snapshot is not None and snapshot["pool"] is not None:
             leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(snapshot["memory"])]
             self._memory = jax.tree.unflatten(jax.tree.structure(self._memory), leaves)
         self._current = [jax.tree.map(lambda x, p=part: x[p], whole) for part in self._pool.groups]
 
     def publish(self, params: PyTree, version: int) -> None:
-        """Newest wins; an older version than the one held is ignored."""
+        """Take the newest parameters; an older version than the one held is ignored."""
         if self._published is None or version >= self._published[1]:
             self._published = (params, version)
 
     def collect(self, out: Rollout | None = None) -> Collected:
-        """Fills a rollout of `needs.rollout_length` steps; `out`: where to write it, else it is allocated."""
+        """Fill a rollout of `needs.rollout_length` steps; `out`: where to write it, else it is allocated."""
         if self._published is None:
             raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
         params, version = self._published
@@ -106,13 +106,13 @@ class Collector:
             elif processed is not rollout:  # what was asked for is learned from where it was asked for
                 jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
-        mended = self._mender.take()
-        for failure in mended:  # their streams end with this rollout
+        incidents = self._restarts.take()
+        for failure in incidents:  # their streams end with this rollout
             streams.begin(list(failure.env_ids))
-        return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, mended, priorities)
+        return Collected(self.index, env_steps, self._pool.take_episodes(), seconds, rollout, incidents, priorities)
 
     def _decide(self, group: int, rows: Rows, t: int, params: PyTree, explore: PyTree) -> None:
-        """Acts on what the group shows now, remembers the decision in row t, and lets the group step."""
+        """Act on the newest observation of a group, record the decision in row t, and let the group step."""
         now, slots = self._current[group], self._pool.groups[group]
         begin = time.perf_counter()
         observation = self._streams.observation(now, slots)
@@ -132,16 +132,16 @@ class Collector:
         seconds["env"] += sent - written
 
     def _receive(self, group: int, rows: Rows, t: int) -> None:
-        """Takes the answer to action t - 1: the outcome of row t - 1 and the observation of row t."""
+        """Receive the answer to action t - 1: the outcome of row t - 1 and the observation of row t."""
         begin = time.perf_counter()
-        now = self._current[group] = self._mender.recv(group)
+        now = self._current[group] = self._restarts.recv(group)
         received = time.perf_counter()
         self._streams.outcome(rows, t - 1, now, self._pool.groups[group])
         self._seconds["env"] += received - begin
         self._seconds["transfer"] += time.perf_counter() - received
 
     def snapshot(self) -> PyTree:
-        """Everything this worker would need to go on; `pool` is None where its environments cannot be saved."""
+        """Return all that is needed to resume; `pool` is None where its environments cannot be saved."""
         return {
             "pool": self._pool.snapshot(),
             "memory": jax.tree.map(np.array, self._memory),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from rookery.envs import Mender
+from rookery.envs import Restarts
 from rookery.signals import Interrupted
 from rookery.types import Agent, EnvPool, PyTree, TimeStep
 from rookery.workers.policy import Policy
@@ -36,18 +36,18 @@ class Evaluator:
     ) -> None:  # fmt: skip
         """max_steps: per episode; 27,000 agent steps are Atari's 108,000 frames. wanted: asked before every step."""
         self._agent, self._make_pool, self._seed, self._max_steps = agent, make_pool, seed, max_steps
-        self._restarts, self._wanted = env_restarts, wanted
+        self._env_restarts, self._wanted = env_restarts, wanted
         self._pool: EnvPool | None = None  # made when first needed, then kept: a second evaluation starts at once
 
     def evaluate(self, params: PyTree) -> Evaluation:
-        """Plays one greedy episode in each environment, always from the same seeds; Interrupted where nobody waits any more."""
+        """Play one greedy episode in each environment, always from the same seeds; Interrupted where nobody waits any more."""
         begin = time.perf_counter()
         if self._pool is None:
             self._pool = self._make_pool()
         pool = self._pool
-        mender = Mender(pool, restarts=self._restarts)
+        restarts = Restarts(pool, allowed=self._env_restarts)
         policy = Policy(self._agent, pool.spec, params)
-        now, memory = mender.reset(self._seed), None
+        now, memory = restarts.reset(self._seed), None
         total, length = np.zeros(pool.num_envs), np.zeros(pool.num_envs, int)
         running = np.ones(pool.num_envs, bool)
         pool.take_episodes()
@@ -55,10 +55,10 @@ class Evaluator:
             if not self._wanted():
                 raise Interrupted
             action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
-            now = step_all(pool, mender, action)
+            now = step_all(pool, restarts, action)
             total += now.reward * running
             length += running
-            for failure in mender.take():  # begun anew
+            for failure in restarts.take():  # begun anew
                 lost = list(failure.env_ids)
                 total[lost] = length[lost] = 0
             for episode in pool.take_episodes():  # the pool knows when a game is over; a lost life is not the end
@@ -74,9 +74,9 @@ class Evaluator:
             self._pool.close()
 
 
-def step_all(pool: EnvPool, mender: Mender, action: PyTree) -> TimeStep:
-    """One step of every environment, whatever its group."""
+def step_all(pool: EnvPool, restarts: Restarts, action: PyTree) -> TimeStep:
+    """Step every environment once, whatever its group."""
     for group, part in enumerate(pool.groups):
         pool.send(jax.tree.map(lambda x, p=part: x[p], action), group)
-    parts = [mender.recv(group) for group in range(len(pool.groups))]
+    parts = [restarts.recv(group) for group in range(len(pool.groups))]
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *xs: np.concatenate(xs), *parts)

@@ -23,7 +23,7 @@ from rookery.workers.nonfinite import NonFinite, culprit
 
 
 class Found(NamedTuple):
-    """A gradient, and what it was found from."""
+    """A gradient, with the statistics of its rollout and loss."""
 
     tree: PyTree  # shaped like what is trained; None: none was found, there was not enough to learn from
     report: dict[str, float]
@@ -50,7 +50,7 @@ class GradientWorker:
         self._count = int(snapshot["count"]) if snapshot else 0
 
     def find(self, params: PyTree, slow: PyTree, version: int) -> Found:
-        """Plays a rollout with these parameters; the gradient is ready when this returns."""
+        """Collect a rollout with these parameters and compute its gradient, which is ready when this returns."""
         self._collector.publish(params, version)
         collected = self._collector.collect()
         rollout, gamma = collected.rollout, self._agent.needs.discount  # a Batch's discount contains gamma
@@ -97,7 +97,7 @@ def differentiator(agent: Agent, seed: int, incarnation: int, *, inspects: bool 
 
 @functools.lru_cache(maxsize=16)
 def _compiled(agent: Agent) -> Callable[..., Any]:
-    """Compiled once per process and agent, so that many workers share it. finite: [1 + leaves of the gradient]."""
+    """Compile the gradient once per process and agent, so that many workers share it. finite: [1 + leaves of the gradient]."""
     assert agent.gradients is not None, "topologies refuse agents without gradients"
     differentiate = agent.gradients
 

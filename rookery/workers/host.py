@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rookery.envs import EnvironmentFailed, Mender
+from rookery.envs import EnvironmentFailed, Restarts
 from rookery.trees import tree_map
 from rookery.types import EnvPool, Episode, PyTree, TimeStep
 
 
-class Stepped(NamedTuple):
-    """What one group answered, in the numbering of its host. `failure` instead of `step`: rebuild() comes next."""
+class HostStep(NamedTuple):
+    """The answer of one group, in the numbering of its host. `failure` instead of `step`: rebuild() comes next."""
 
     step: TimeStep | None
     episodes: list[Episode]
@@ -26,26 +26,26 @@ class Stepped(NamedTuple):
 class EnvHost:
     def __init__(self, make_pool: Callable[[], EnvPool], *, env_restarts: int = 10) -> None:
         self._pool = make_pool()
-        self._restarts = env_restarts
+        self._env_restarts = env_restarts
 
     def reset(self, seed: int) -> TimeStep:
-        """Every environment of the host; what fails meanwhile is rebuilt here."""
-        return Mender(self._pool, restarts=self._restarts).reset(seed)
+        """Reset every environment of the host; what fails meanwhile is rebuilt here."""
+        return Restarts(self._pool, allowed=self._env_restarts).reset(seed)
 
-    def step(self, group: int, action: PyTree) -> Stepped:
+    def step(self, group: int, action: PyTree) -> HostStep:
         self._pool.send(tree_map(np.asarray, action), group)  # it may have come as an array of a device
         return self._receive(group)
 
-    def rebuild(self, env_id: int, group: int) -> Stepped:
-        """A fresh environment in that slot, and the answer of the group that waited for it."""
+    def rebuild(self, env_id: int, group: int) -> HostStep:
+        """Replace the environment in that slot. -> the answer of the group that waited for it."""
         self._pool.rebuild(env_id)
         return self._receive(group)
 
-    def _receive(self, group: int) -> Stepped:
+    def _receive(self, group: int) -> HostStep:
         try:
-            return Stepped(self._pool.recv(group), self._pool.take_episodes())
+            return HostStep(self._pool.recv(group), self._pool.take_episodes())
         except EnvironmentFailed as error:  # an answer like any other: what is raised here would end the run
-            return Stepped(None, self._pool.take_episodes(), error)
+            return HostStep(None, self._pool.take_episodes(), error)
 
     def close(self) -> None:
         self._pool.close()

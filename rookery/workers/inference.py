@@ -26,7 +26,7 @@ import numpy as np
 
 from rookery import ops
 from rookery.data import arrays
-from rookery.envs import Mended, Mender
+from rookery.envs import Incident, Restarts
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, PyTree, Rollout, TimeStep
 from rookery.workers.acting import compiled_step
@@ -44,15 +44,15 @@ class AnyCollector(Protocol):
     def snapshot(self) -> PyTree: ...
 
 
-class Said(NamedTuple):
-    """What central inference tells with a rollout, beside what a collector does."""
+class InferenceReport(NamedTuple):
+    """Statistics that central inference adds to those of a Collector."""
 
     moved: dict[str, int]  # items per edge since the last rollout
     workers: dict[str, int]  # how it stands: hosts, and what was discarded since the start
 
 
 class _Lane:
-    """What is kept of a group of environments beside the policy."""
+    """The state of a group of environments beside the policy: recurrent state, exploration, partial rollout."""
 
     def __init__(self, slots: slice, rollout: Rollout, memory: PyTree, current: TimeStep) -> None:
         self.slots, self.rollout, self.rows = slots, rollout, Rows(rollout)
@@ -64,7 +64,7 @@ class _Lane:
         self.lost = False  # nothing but first observations since the group was lost
 
     def forget(self, flying: bool) -> None:
-        """The group was lost: what is half done never becomes a rollout."""
+        """Drop the partial rollout of a group that was lost."""
         self.t, self.void, self.lost = 0, flying, True
 
 
@@ -90,7 +90,7 @@ class Inference:
         """
         self.index, self._agent, self._needs = index, agent, agent.needs
         self._pool = pool = make_pool()
-        self._mender, self._mended = Mender(pool, restarts=env_restarts), []  # type: Mender, list[Mended]
+        self._restarts, self._incidents = Restarts(pool, allowed=env_restarts), []  # type: Restarts, list[Incident]
         B, self._size = pool.num_envs, pool.groups[0].stop
         self._batch, self._wait, self._max_lag = batch or self._size, wait_seconds, max_lag
         self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
@@ -108,7 +108,7 @@ class Inference:
         self._ready: Callable[[float | None], Sequence[int]] = getattr(pool, "ready_groups", None) or self._oldest
         if snapshot is not None:
             self._restore_counters(snapshot)
-        whole = self._streams.first_step(pool, self._mender, snapshot, (seed, index, incarnation, self._counter))
+        whole = self._streams.first_step(pool, self._restarts, snapshot, (seed, index, incarnation, self._counter))
         specs = rollout_specs(agent, pool.spec, self._size)
         self._lanes = [
             _Lane(g, arrays.allocate(specs), agent.memory(self._size), jax.tree.map(lambda x, g=g: x[g], whole))
@@ -120,12 +120,12 @@ class Inference:
             self._shown.extend(range(len(self._lanes)))
 
     def publish(self, params: PyTree, version: int) -> None:
-        """Newest wins, from the next decision on; an older version than the one held is ignored."""
+        """Take the newest parameters, from the next decision on; an older version than the one held is ignored."""
         if self._published is None or version >= self._published[1]:
             self._published = (params, version)
 
     def collect(self, out: Rollout | None = None) -> Collected:
-        """The next rollout that a group completes; `out`: where to write it, else it is allocated."""
+        """Return the next rollout that a group completes; `out`: where to write it, else it is allocated."""
         if self._published is None:
             raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
         while (group := self._next_complete()) is None:
@@ -137,7 +137,7 @@ class Inference:
         return self._deliver(group, out)
 
     def _next_complete(self) -> int | None:
-        """The group whose rollout has waited longest to be delivered. One that is too old by now is discarded instead."""
+        """Pop the group whose rollout has waited longest; discard rollouts whose policy lag is beyond `max_lag`."""
         assert self._published is not None
         while self._complete:
             group = self._complete.popleft()
@@ -150,7 +150,7 @@ class Inference:
         return None
 
     def _until_due(self) -> float | None:
-        """Seconds until those that are shown are decided on; 0: now, None: when more have come."""
+        """Return the seconds until the waiting groups are decided on; 0: now, None: when more have come."""
         if not self._shown:
             return None
         full = min(self._batch // self._size, len(self._shown) + len(self._flying))  # more cannot come
@@ -162,7 +162,7 @@ class Inference:
     # ------------------------------------------------------------------------------------------------- deciding
 
     def _decide(self, groups: list[int]) -> None:
-        """One call for all of them; each remembers its part in its row and steps."""
+        """Decide for these groups in one compiled call, record each one's row, and let them step."""
         assert self._published is not None
         (params, version), begin = self._published, time.perf_counter()
         lanes = [self._lanes[group] for group in groups]
@@ -192,7 +192,7 @@ class Inference:
         self._moved["actions"] += len(groups)
 
     def _remember(self, lane: _Lane, seen: PyTree, decided: tuple[PyTree, ...], version: int) -> None:
-        """Row t of the rollout that the group is in: all but its outcome."""
+        """Write row t of the group's rollout: all but its outcome."""
         before, lane.memory, action, extras = decided
         lane.rollout.version[lane.t] = version
         self._streams.decided(lane.rows, lane.t, seen, before, action, extras, lane.slots)
@@ -203,17 +203,17 @@ class Inference:
     # ------------------------------------------------------------------------------------------------ receiving
 
     def _oldest(self, timeout: float | None) -> list[int]:
-        """Of a pool that cannot tell which group has answered: the one that was sent to first."""
+        """Return the group that was sent to first, for a pool that cannot tell which has answered."""
         return [self._flying[0]]
 
     def _receive(self, timeout: float | None) -> None:
-        """Takes in the groups that have answered, once one has or the time is over."""
+        """Receive from the groups that have answered, once one has or the time is over."""
         begin = time.perf_counter()
         for group in self._ready(timeout):
-            now = self._mender.try_recv(group)
+            now = self._restarts.try_recv(group)
             received = time.perf_counter()
             self._seconds["env"] += received - begin
-            for failure in self._mender.take():
+            for failure in self._restarts.take():
                 self._lose(failure)
             if now is None:  # it is being rebuilt and answers later, as may those that were lost with it: nobody waits for them
                 return
@@ -224,7 +224,7 @@ class Inference:
             self._seconds["transfer"] += begin - received
 
     def _take(self, group: int, now: TimeStep) -> None:
-        """The outcome of row t and the observation of row t + 1."""
+        """Record the outcome of row t and the observation of row t + 1."""
         lane = self._lanes[group]
         lane.current, lane.shown_at = now, time.perf_counter()
         if lane.void or (lane.lost and now.first.all()):  # no row of anyone's
@@ -235,9 +235,9 @@ class Inference:
         lane.t, lane.lost = lane.t + 1, False
         (self._shown if lane.t < self._needs.rollout_length else self._complete).append(group)
 
-    def _lose(self, failure: Mended) -> None:
-        """Environments were rebuilt: groups that have none left start anew, of the others some streams will end."""
-        self._mended.append(failure)
+    def _lose(self, failure: Incident) -> None:
+        """Handle rebuilt environments: a group that lost all of its own starts anew, of any other some streams will end."""
+        self._incidents.append(failure)
         lost = np.zeros(len(self._ends), bool)
         lost[list(failure.env_ids)] = True
         for group, lane in enumerate(self._lanes):
@@ -279,15 +279,15 @@ class Inference:
         self._seconds["transfer"] += time.perf_counter() - begin
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         moved, self._moved = self._moved, dict.fromkeys(self._moved, 0)
-        mended, self._mended = self._mended, []
+        incidents, self._incidents = self._incidents, []
         workers = getattr(self._pool, "workers", dict)() | {"rollouts_discarded": self._discarded}
-        episodes, said = self._pool.take_episodes(), Said(moved, workers)
-        return Collected(self.index, env_steps, episodes, seconds, rollout, mended, priorities, said)
+        episodes, said = self._pool.take_episodes(), InferenceReport(moved, workers)
+        return Collected(self.index, env_steps, episodes, seconds, rollout, incidents, priorities, said)
 
     # ------------------------------------------------------------------------------------------------ snapshots
 
     def snapshot(self) -> PyTree:
-        """Waits for what steps. Partial rollouts are part of it where the environments can be saved, else they are lost."""
+        """Wait for groups that step; partial rollouts are saved where the environments can be, else they are lost."""
         while self._flying:
             self._receive(None)
         pool = self._pool.snapshot()
@@ -326,7 +326,7 @@ class Inference:
 
 
 def _joined(shown: list[tuple[PyTree, ...]], size: int) -> tuple[PyTree, ...]:
-    """What several groups show as one batch of `size` rows; those that nobody shows are zero."""
+    """Join what several groups show into one batch of `size` rows, padded with zeros."""
 
     def join(*parts: np.ndarray) -> np.ndarray:
         whole = np.zeros((size, *parts[0].shape[1:]), parts[0].dtype)
@@ -337,5 +337,5 @@ def _joined(shown: list[tuple[PyTree, ...]], size: int) -> tuple[PyTree, ...]:
 
 
 def _part(answer: tuple[PyTree, ...], place: int, size: int) -> tuple[PyTree, ...]:
-    """The rows of one group."""
+    """Slice out the rows of one group."""
     return jax.tree.map(lambda x: np.asarray(x)[place * size : (place + 1) * size], answer)

@@ -31,7 +31,7 @@ class Inspector:
         self._looks = 0
 
     def look(self, state: Callable[[], TrainState], batch: Batch) -> dict[str, float]:
-        """Gives the numbers where it is time to look, else nothing. batch: without what stays on the host."""
+        """Return the health metrics where it is time to look, else nothing. batch: without what stays on the host."""
         if self._inspect is None:
             return {}
         now = self._clock()
@@ -46,7 +46,7 @@ class Inspector:
         return report
 
     def again(self, state: TrainState) -> dict[str, float]:
-        """Gives the numbers of this state, on the rows that were kept last; nothing before the first update."""
+        """Return the health metrics of this state, on the rows that were kept last; nothing before the first update."""
         if self._inspect is None or self._sample is None:
             return {}
         self._looks += 1
@@ -54,7 +54,7 @@ class Inspector:
 
 
 def sample(batch: Batch) -> Batch:
-    """Copies some columns, evenly from all: about ROWS rows. Whoever owns the batch may then write into it again."""
+    """Copy some columns, evenly from all: about ROWS rows. The batch may then be overwritten."""
     rows, columns = batch.rollout.reward.shape
     count = min(columns, max(1, ROWS // max(1, rows)))
     step = columns // count

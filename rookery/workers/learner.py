@@ -18,13 +18,13 @@ from rookery import ops
 from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 from rookery.workers import mesh
-from rookery.workers.flat import from_flat, to_flat
 from rookery.workers.inspection import Inspector
 from rookery.workers.nonfinite import NonFinite, culprit, guarded
+from rookery.workers.tree_paths import from_flat, to_flat
 
 
 class Update(NamedTuple):
-    """What came of a batch."""
+    """The result of one update."""
 
     version: int  # updates applied so far: the version of `params`
     params: PyTree  # never donated: may be held and published
@@ -63,11 +63,11 @@ class Learner:
         return self.params, self.version
 
     def replace(self, params: PyTree) -> None:
-        """Other parameters, the same optimizer's state."""
+        """Replace the parameters; optimizer state and target network stay."""
         self._state = self._state._replace(params=params)
 
     def warm_up(self, specs: Rollout) -> None:
-        """Compiles `learn` on zeros, and forgets the result; done while collectors fill the first batch."""
+        """Compile `learn` on zeros and discard the result; done while collectors fill the first batch."""
         rollout = arrays.allocate(specs)
         batch = Batch(rollout, np.ones(rollout.reward.shape[1], np.float32), ())
         copied = jax.tree.map(jnp.copy, tuple(self._state))
@@ -75,7 +75,7 @@ class Learner:
         self._ended = time.perf_counter()
 
     def learn(self, batch: Batch) -> Update:
-        """One update, from start to ready: when this returns, nothing reads the batch any more."""
+        """Make one update, and wait until it is ready: when this returns, nothing reads the batch any more."""
         begin = time.perf_counter()
         params, slow, optimizer, updates = self._state
         counter = np.uint32(self.version + 1)
@@ -96,13 +96,13 @@ class Learner:
     def _guarded(
         self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array
     ) -> tuple[TrainState, Report, Array | None, Array]:
-        """The key is an argument: as a constant of the program it would make each seed compile anew."""
+        """Make an update unless it is not finite. The key is an argument: a constant would make each seed compile anew."""
         state = TrainState(params, slow, optimizer, updates)
         learned, finite = guarded(self._agent, state, batch, jax.random.fold_in(key, counter))
         return *learned, finite
 
     def inspect(self) -> dict[str, float]:
-        """How learning stands now, on a batch of a while ago."""
+        """Compute the health metrics now, on a batch of a while ago."""
         return self._inspector.again(self._shown(self._state))
 
     def snapshot(self) -> PyTree:
@@ -113,7 +113,7 @@ class Learner:
 
 
 def initial(agent: Agent) -> Callable[[Array], TrainState]:
-    """`agent.init`, compiled. Its leaves are of the types that updates return: with one whose type follows that of others, as
+    """Compile `agent.init`. Its leaves are of the types that updates return: with one whose type follows that of others, as
     of `jnp.full(shape, 0.5)`, all that takes the state would be compiled a second time after the first update."""
 
     def init(key: Array) -> TrainState:
@@ -123,12 +123,12 @@ def initial(agent: Agent) -> Callable[[Array], TrainState]:
 
 
 def device_part(batch: Batch) -> Batch:
-    """Without the int64 columns: jax would silently cut them to 32 bits."""
+    """Drop the int64 columns: jax would silently truncate them to 32 bits."""
     return Batch(batch.rollout._replace(stream=(), step=()), batch.weight, ())
 
 
 def data_lag(batch: Batch, version: int) -> tuple[float, int]:
-    """Mean and greatest, in updates, between the parameters that acted and those of `version`. Demonstrations have none."""
+    """Measure the policy lag in updates, mean and greatest, at parameters `version`. Demonstrations have none."""
     acted = (batch.rollout.valid > 0) & (batch.rollout.version >= 0)
     lags = version - batch.rollout.version[acted]
     return (float(lags.mean()), int(lags.max())) if lags.size else (0.0, 0)

@@ -1,4 +1,4 @@
-"""One learner on several devices, of one process or of several: the state on all of them, each with its columns of the batch.
+"""Data parallelism over several devices, of one process or of several: the state is replicated, the batch is split by columns.
 
 `learn` itself is compiled for the mesh and XLA puts the all-reduces in, so that whatever an algorithm does (PPO's epochs,
 statistics over the batch) gives what one device would give on the whole batch, to the rounding of a sum in another order.
@@ -18,7 +18,7 @@ from rookery.types import BATCH_MAJOR, Batch, PyTree, Rollout
 
 
 def mesh_of(devices: int) -> Mesh:
-    """A mesh of the first `devices` devices of each process; refuses more than there are."""
+    """Make a mesh of the first `devices` devices of each process; refuse more than there are."""
     there = jax.local_devices()
     if len(there) < devices:
         kind = there[0].platform
@@ -33,7 +33,7 @@ def mesh_of(devices: int) -> Mesh:
 
 
 def replicated(mesh: Mesh, tree: PyTree) -> PyTree:
-    """On every device of the mesh; each process has the same to begin with."""
+    """Replicate a tree on every device of the mesh; each process has the same to begin with."""
     whole = NamedSharding(mesh, PartitionSpec())
     if jax.process_count() == 1:
         return jax.device_put(tree, whole)
@@ -60,19 +60,19 @@ def compiled(function: Callable[..., Any], mesh: Mesh, *, donate: tuple[int, ...
 
 
 def _placed(sharding: NamedSharding, x: Any) -> jax.Array:
-    """What this process has of an array that lies in several."""
+    """Place this process's part of an array that is spread over several."""
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(_placed(sharding, jax.random.key_data(x)), impl=jax.random.key_impl(x))
     return jax.make_array_from_process_local_data(sharding, np.asarray(x))
 
 
 def batch_sharding(mesh: Mesh) -> Any:
-    """Which axis of each field is cut: [T, B, ...] along B, [B, ...] along B."""
+    """Shard each field along its batch axis: [T, B, ...] and [B, ...] along B."""
     first, second = NamedSharding(mesh, LANES), NamedSharding(mesh, ROWS)
     fields: dict[str, Any] = {name: first if name in BATCH_MAJOR else second for name in Rollout._fields}
     return Batch(Rollout(**fields | {"stream": (), "step": ()}), first, ())
 
 
 def one_copy(tree: PyTree) -> PyTree:
-    """The copy on the first device: what is published. Acting on all devices would do the same work on each."""
+    """Return the copy on the first device, which is published. Acting on all devices would do the same work on each."""
     return jax.tree.map(lambda x: x.addressable_data(0), tree)

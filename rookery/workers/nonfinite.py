@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery.types import BATCH_MAJOR, Agent, Array, Batch, Learned, PyTree, Rollout, TrainState
-from rookery.workers.flat import path_name
+from rookery.workers.tree_paths import path_name
 
 
 class NonFinite(ArithmeticError):
@@ -15,7 +15,7 @@ class NonFinite(ArithmeticError):
 
 
 def culprit(number: int, rollout: Rollout | None, report: dict[str, float], finite: np.ndarray, params: PyTree) -> str:
-    """Names the first thing that is not finite in update `number`, from the data to the parameters.
+    """Name the first thing that is not finite in update `number`, from the data to the parameters.
 
     rollout: None where the data is known to be finite. finite: [1 + leaves of params], as the guarded update says: the report,
     then each leaf.
@@ -49,7 +49,7 @@ def culprit(number: int, rollout: Rollout | None, report: dict[str, float], fini
 
 
 def guarded(agent: Agent, state: TrainState, batch: Batch, key: Array) -> tuple[Learned, Array]:
-    """learn(), and the old state again where the new one is not finite. finite: [1 + leaves of params]."""
+    """Learn; keep the old state where the new one is not finite. finite: [1 + leaves of params]."""
     learned = agent.learn(state, batch, key)
     finite = jnp.stack(
         [jnp.isfinite(jnp.array([jnp.asarray(v, jnp.float32) for v in learned.report.values()])).all()]

@@ -16,13 +16,13 @@ import numpy as np
 
 from rookery import ops
 from rookery.types import Agent, Array, Gradients, PyTree, TrainState
-from rookery.workers.flat import from_flat, path_name, to_flat
 from rookery.workers.learner import initial
 from rookery.workers.nonfinite import NonFinite
+from rookery.workers.tree_paths import from_flat, path_name, to_flat
 
 
 class Applied(NamedTuple):
-    """A shard as it stands."""
+    """The state of a shard after an update."""
 
     version: int  # updates applied so far
     params: PyTree  # never donated: may be held and published
@@ -44,7 +44,7 @@ class ParameterShard:
         return Applied(self.version, self._state.params, self._state.slow)
 
     def apply(self, tree: PyTree) -> Applied:
-        """One update, from start to ready, with this shard's part of a gradient."""
+        """Apply this shard's part of a gradient, and wait until the update is ready."""
         begin = time.perf_counter()
         params, slow, optimizer, updates = self._state
         self._state, finite = self._apply(params, slow, optimizer, updates, tree)
@@ -64,7 +64,7 @@ class ParameterShard:
     def _guarded(
         self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, tree: PyTree
     ) -> tuple[TrainState, Array]:
-        """apply(), and the old state again where the new one is not finite. finite: [leaves of params]."""
+        """Apply; keep the old state where the new one is not finite. finite: [leaves of params]."""
         assert self._agent.apply is not None
         old = TrainState(params, slow, optimizer, updates)
         new = self._agent.apply(old, Gradients(tree, {}))
@@ -72,11 +72,11 @@ class ParameterShard:
         return jax.tree.map(lambda to, kept: jnp.where(finite.all(), to, kept), new, old), finite
 
     def state(self) -> TrainState:
-        """What this shard owns, to be saved with the others'."""
+        """Return the leaves that this shard owns, to be saved with the others'."""
         return self._state
 
     def snapshot(self) -> PyTree:
-        """Of one that owns everything, as a Learner's is."""
+        """Save a shard that owns everything, in the form of a Learner's snapshot."""
         return {"state": to_flat(self._state), "version": self.version}
 
     def close(self) -> None:
@@ -87,20 +87,20 @@ class ParameterShard:
 
 
 def state_of(agent: Agent, seed: int, snapshot: PyTree | None) -> TrainState:
-    """The state that a Learner of that seed begins with, or that one was saved with."""
+    """Return the state that a Learner of that seed begins with, or that of a snapshot."""
     if snapshot is None:
         return initial(agent)(jax.random.fold_in(ops.random.key(seed), 0))
     return from_flat(jax.eval_shape(agent.init, ops.random.key(seed)), snapshot["state"])
 
 
 def trained(tree: PyTree) -> PyTree:
-    """Of parameters, or of a gradient, what an optimizer steps: the network, where other parts (normalisers, what they have
-    seen) stand beside it."""
+    """Select what an optimizer steps, of parameters or of a gradient: the network, where other parts (normalisers, what they
+    have seen) stand beside it."""
     return tree["network"] if isinstance(tree, dict) and "network" in tree else tree
 
 
 def owned(tree: PyTree, like: PyTree, shard: int, num_shards: int) -> PyTree:
-    """The leaves of `shard` in every subtree that is shaped like the trained parameters; scalars stay whole.
+    """Select the leaves of a shard in every subtree that is shaped like the trained parameters; scalars stay whole.
 
     An optimizer may keep a moment of all parameters as one vector (algorithms/optimizers.py does): its segments are dealt
     out as the leaves are.
@@ -124,7 +124,7 @@ def owned(tree: PyTree, like: PyTree, shard: int, num_shards: int) -> PyTree:
 
 
 def whole_state(parts: Sequence[TrainState], like: TrainState) -> TrainState:
-    """The state that `owned` cut up; like: one of the same shapes, uncut."""
+    """Rejoin the state that `owned` divided; like: one of the same shapes, undivided."""
     shape: Any = jax.tree.structure(trained(like.params))
     sizes = [leaf.size for leaf in jax.tree.leaves(trained(like.params))]
 
@@ -145,7 +145,7 @@ def whole_state(parts: Sequence[TrainState], like: TrainState) -> TrainState:
 
 
 def joined(parts: Sequence[PyTree]) -> PyTree:
-    """The whole of subtrees shaped like the parameters that `owned` cut up."""
+    """Rejoin subtrees shaped like the parameters, which `owned` divided."""
     hole = lambda x: x is None
     rows = zip(*(jax.tree.leaves(part, is_leaf=hole) for part in parts))
     whole: Any = jax.tree.structure(parts[0], is_leaf=hole)

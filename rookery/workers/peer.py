@@ -17,7 +17,7 @@ from rookery.workers.collector import Collected, Collector
 from rookery.workers.learner import Learner, Update
 
 
-class Stepped(NamedTuple):
+class PeerStep(NamedTuple):
     """One update of a peer."""
 
     update: Update  # with parameters only from the first peer: whoever evaluates looks at its
@@ -38,10 +38,10 @@ class Peer:
             env_restarts=env_restarts, snapshot=snapshot["collector"] if snapshot else None,
         )  # fmt: skip
 
-    def step(self, heard: PyTree | None, weight: float) -> tuple[Stepped, PyTree]:
-        """Mixes in what was heard, plays a rollout, learns from it. -> what is said of it, and the parameters to send on.
+    def step(self, heard: PyTree | None, weight: float) -> tuple[PeerStep, PyTree]:
+        """Average with the parameters heard, collect a rollout, learn from it. -> statistics, and parameters to send on.
 
-        weight: of what was heard; 1: it takes the place of the parameters that were there.
+        weight: of what was heard; 1: it replaces the parameters that were there.
         """
         distance = None
         if heard is not None:
@@ -54,7 +54,7 @@ class Peer:
         columns = rollout.reward.shape[1]
         update = self._learner.learn(Batch(rollout, np.ones(columns, np.float32), np.zeros(columns, np.int64)))
         told = update if self._shown else update._replace(params=None)
-        return Stepped(told, collected._replace(rollout=None), distance), update.params
+        return PeerStep(told, collected._replace(rollout=None), distance), update.params
 
     def inspect(self) -> dict[str, float]:
         return self._learner.inspect()
@@ -68,7 +68,7 @@ class Peer:
 
 @jax.jit
 def _mix(mine: PyTree, heard: PyTree, weight: Array) -> tuple[PyTree, Array]:
-    """(1 − weight) · mine + weight · heard, and how far apart the two were."""
+    """Average: (1 − weight) · mine + weight · heard, and the distance of the two."""
     mixed = jax.tree.map(lambda x, y: ((1 - weight) * x + weight * y).astype(x.dtype), mine, heard)
     squares = [jnp.sum(jnp.square(x - y)) for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(heard))]
     return mixed, jnp.sqrt(sum(squares, jnp.zeros(())))

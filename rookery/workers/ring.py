@@ -30,7 +30,7 @@ class Ring(NamedTuple):
 
 
 def num_rows(table: TableSpec, *, num_envs: int, rollout_length: int) -> int:
-    """Rows of the ring: whole rollouts, as many as the capacity holds."""
+    """Size the ring: rows of whole rollouts, as many as the capacity holds."""
     rows = table.config.capacity // (num_envs * rollout_length) * rollout_length
     if rows < rollout_length + table.n_step + 1:
         least = num_envs * rollout_length * (2 + table.n_step // rollout_length)
@@ -42,14 +42,14 @@ def num_rows(table: TableSpec, *, num_envs: int, rollout_length: int) -> int:
 
 
 def empty(rollout: Rollout, rows: int) -> Ring:
-    """rollout: arrays or shapes of a rollout that will be written."""
+    """Make an empty ring. rollout: arrays or shapes of a rollout that will be written."""
     columns = Ring(rollout.observation, rollout.action, rollout.reward, rollout.discount, rollout.valid, rollout.version)
     ring: Ring = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), columns)
     return ring._replace(version=ring.version[:, 0])
 
 
 def write(ring: Ring, rollout: Rollout, written: Array) -> Ring:
-    """written: rows since the ring was empty; a rollout overwrites the oldest."""
+    """Write a rollout over the oldest rows. written: rows since the ring was empty."""
     rows = Ring(
         jax.tree.map(lambda x: x[:-1], rollout.observation), rollout.action, rollout.reward, rollout.discount, rollout.valid,
         rollout.version[:, 0],
@@ -59,7 +59,7 @@ def write(ring: Ring, rollout: Rollout, written: Array) -> Ring:
 
 
 def sample(ring: Ring, written: Array, key: Array, *, table: TableSpec, gamma: float) -> Batch:
-    """A batch of n-step transitions, each a rollout of one row; rows of rewards are clipped before they are added up."""
+    """Sample a batch of n-step transitions, each a rollout of one row; rewards are clipped before they are summed."""
     rows, B = ring.reward.shape
     keys = dict(zip(("row", "env"), jax.random.split(key)))
     kept = jnp.minimum(written, rows)

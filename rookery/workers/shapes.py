@@ -11,7 +11,7 @@ from rookery.types import Agent, Rollout, Spec
 
 
 def rollout_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
-    """Shapes and dtypes of a rollout of `num_envs` columns."""
+    """Derive the shapes and dtypes of a rollout of `num_envs` columns."""
     T, B, needs = agent.needs.rollout_length, num_envs, agent.needs
     seen = spaces.with_previous(spec) if needs.previous else spec
     observation = spaces.zeros(seen.observation, (B,))

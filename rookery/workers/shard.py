@@ -19,7 +19,7 @@ from rookery.types import Batch, PyTree, Rollout
 
 
 class Stand(NamedTuple):
-    """How a shard stands. Counts are those since it was made."""
+    """The size, mass and counters of a shard. Counts are those since it was made."""
 
     inserts: int = 0
     deletes: int = 0
@@ -61,7 +61,7 @@ class Shard:
         return self.stand()
 
     def sample(self, number: int) -> tuple[Batch | None, Stand]:
-        """A batch. number: how many were drawn before it from all shards; beta is annealed over them."""
+        """Sample a batch. number: how many were drawn before it from all shards; beta is annealed over them."""
         self._replay.batches = number
         if (taken := self._replay.take()) is None:
             return None, self.stand()
@@ -73,7 +73,7 @@ class Shard:
         return self.stand()
 
     def snapshot(self) -> PyTree:
-        """The Replay's, with sizes in place of the files of sealed chunks; until the next insert `sealed` gives them."""
+        """Save the Replay, with sizes in place of the files of sealed chunks; until the next insert `sealed` gives them."""
         saved = self._replay.snapshot()
         if saved["store"] is not None:
             files = saved["store"]["sealed"]["files"]
@@ -82,7 +82,7 @@ class Shard:
         return saved
 
     def sealed(self, name: str) -> np.ndarray:
-        """The bytes of a chunk that the last snapshot named."""
+        """Return the bytes of a chunk that the last snapshot named."""
         return self._sealed[name].read()
 
     def close(self) -> None:

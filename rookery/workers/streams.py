@@ -13,7 +13,7 @@ import numpy as np
 
 from rookery import spaces
 from rookery.data.chunks import INCARNATIONS
-from rookery.envs import Mender
+from rookery.envs import Restarts
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, PyTree, TimeStep
 from rookery.workers.acting import with_previous
@@ -38,14 +38,14 @@ class Streams:
         return self._agent.explore(self._env_index, self._num_envs, played)
 
     def observation(self, now: TimeStep, slots: slice) -> PyTree:
-        """What the agent is shown of a step."""
+        """Return the agent's view of a step, with previous action and reward where it needs them."""
         if not self._needs.previous:
             return now.observation
         action = jax.tree.map(lambda x: x[slots], self._action)
         return with_previous(now.observation, action, self._reward[slots], now.first)
 
     def decided(self, rows: Rows, t: int, seen: PyTree, memory: PyTree, action: PyTree, extras: PyTree, slots: slice) -> None:
-        """Row t but for its outcome; seen, memory: what the decision was taken on, kept of the first row."""
+        """Write row t but for its outcome; seen, memory: what the decision was taken on, kept of the first row."""
         if t == 0:
             rows.write(rows.observation, 0, seen)
             for to, source in zip(rows.memory, jax.tree.leaves(memory)):
@@ -56,7 +56,7 @@ class Streams:
             jax.tree.map(lambda to, source: to.__setitem__(slots, source), self._action, action)
 
     def outcome(self, rows: Rows, t: int, now: TimeStep, slots: slice) -> None:
-        """The outcome of row t, and the observation of row t + 1."""
+        """Write the outcome of row t, and the observation of row t + 1."""
         rows.reward[t] = now.reward
         np.subtract(1.0, now.terminated, out=rows.discount[t])
         np.subtract(1.0, now.first, out=rows.valid[t])
@@ -68,17 +68,17 @@ class Streams:
         rows.write(rows.observation, t + 1, self.observation(now, slots))
 
     def begin(self, slots: Slots) -> None:
-        """New streams there: what follows does not follow what was."""
+        """Begin new streams in these slots: what follows is no continuation."""
         self.ids[slots] += 1
         self.steps[slots] = 0
 
-    def first_step(self, pool: EnvPool, mender: Mender, snapshot: PyTree | None, entropy: tuple[int, ...]) -> TimeStep:
-        """What all slots show before the first decision: as saved, or new episodes, in new streams where some were played."""
+    def first_step(self, pool: EnvPool, restarts: Restarts, snapshot: PyTree | None, entropy: tuple[int, ...]) -> TimeStep:
+        """Restore or reset the pool; new episodes begin new streams where some were played. -> the first observations."""
         if snapshot is not None and snapshot["pool"] is not None:
             return pool.restore(snapshot["pool"])
         if snapshot is not None:
             self.begin(slice(None))
-        return mender.reset(int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1))
+        return restarts.reset(int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1))
 
     def snapshot(self) -> dict[str, PyTree]:
         return {

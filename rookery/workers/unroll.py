@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 
 from rookery import spaces
-from rookery.envs.jax_slots import Answer, Programs, Slots
+from rookery.envs.jax_slots import Programs, SlotAnswer, Slots
 from rookery.types import Agent, Array, PyTree, Rollout, Spec
 from rookery.workers.acting import compiled_step, fresh_where_first, with_previous
 
 
-class Streams(NamedTuple):
-    """Where the environments of one agent are, between two rollouts. All of it is saved."""
+class ScanState(NamedTuple):
+    """What the scan carries from one rollout to the next: environments, recurrent state, returns. All of it is saved."""
 
     slots: Slots
-    now: Answer  # what they show
+    now: SlotAnswer  # what they show
     memory: PyTree  # [B, ...] of the agent, not yet reset where an episode starts
     action: PyTree  # [B, ...] the last one, for agents that see it; else ()
     returned: Array  # [B] discounted return so far, for agents that ask for it; else ()
@@ -37,11 +37,11 @@ class Ended(NamedTuple):
     length: Array  # [T, B] int32
 
 
-def begin(agent: Agent, spec: Spec, environments: Programs, seeds: Array) -> Streams:
-    """Streams of the environments with these seeds [B], each at its first observation."""
+def begin(agent: Agent, spec: Spec, environments: Programs, seeds: Array) -> ScanState:
+    """Reset the environments with these seeds [B], each at its first observation."""
     slots, now = environments.start(seeds)
     B, needs = seeds.shape[0], agent.needs
-    return Streams(
+    return ScanState(
         slots=slots,
         now=now,
         memory=agent.memory(B),
@@ -53,18 +53,18 @@ def begin(agent: Agent, spec: Spec, environments: Programs, seeds: Array) -> Str
 
 
 def unroll(
-    agent: Agent, environments: Programs, streams: Streams, *, params: PyTree, version: Array, explore: PyTree, key: Array,
+    agent: Agent, environments: Programs, streams: ScanState, *, params: PyTree, version: Array, explore: PyTree, key: Array,
     counter: Array,
-) -> tuple[Streams, Rollout, Ended]:  # fmt: skip
-    """A rollout of `needs.rollout_length` rows. key: that of the agent's decisions; counter: decisions before this rollout."""
+) -> tuple[ScanState, Rollout, Ended]:  # fmt: skip
+    """Collect a rollout of `needs.rollout_length` rows. key: of the agent's decisions; counter: decisions before it."""
     T, B, needs = agent.needs.rollout_length, streams.total.shape[0], agent.needs
     decide = compiled_step(agent)
 
-    def observe(streams: Streams) -> PyTree:
+    def observe(streams: ScanState) -> PyTree:
         now = streams.now
         return with_previous(now.observation, streams.action, now.reward, now.first) if needs.previous else now.observation
 
-    def row(streams: Streams, t: Array) -> tuple[Streams, tuple]:
+    def row(streams: ScanState, t: Array) -> tuple[ScanState, tuple]:
         now, observation = streams.now, observe(streams)
         _, decision = decide(params, observation, streams.memory, now.first, explore, key, counter + t)
         slots, after = environments.advance(streams.slots, decision.action)
@@ -76,7 +76,7 @@ def unroll(
         total = jnp.where(after.first, 0.0, streams.total + after.reward)
         length = jnp.where(after.first, 0, streams.length + 1)
         action = decision.action if needs.previous else ()
-        after_all = Streams(slots, after, decision.memory, action, returned, total, length)
+        after_all = ScanState(slots, after, decision.memory, action, returned, total, length)
         discount = 1.0 - after.terminated.astype(jnp.float32)
         ended = Ended(after.terminated | after.truncated, total, length)
         return after_all, (observation, decision.action, after.reward, discount, valid, extras, ended)

@@ -194,7 +194,7 @@ def test_nothing_measured_does_not_grow():
 
 def test_memory_counts_what_is_left_behind():
     closing = (125.0, 200.0)  # what is given back after training is no shrinking
-    watch = memory.Watch(samples=[(0.0, 500.0), (60.0, 500.0), (120.0, 500.0), closing], threads=9)
+    watch = memory.MemoryWatch(samples=[(0.0, 500.0), (60.0, 500.0), (120.0, 500.0), closing], threads=9)
     options = memory.parse(["--minutes", "2"])
     clean = {"processes": 0, "ports": [], "shared_memory": []}
     found = memory.summarise(options, NOW, "c", watch, clean, finished(120.0, env_steps=10), [])

@@ -40,9 +40,9 @@ def test_the_peers_figures_are_the_bars():
 
 
 def test_a_table_in_an_actor_takes_rollouts_by_reference_and_priorities_with_the_next_request():
-    host = replay_ray.Host(replay.Options(item_bytes=8, selector="prioritized", capacity=1000, batch_size=16))
+    host = replay_ray.TableActor(replay.Options(item_bytes=8, selector="prioritized", capacity=1000, batch_size=16))
     assert host.fill() == 1000
-    rollout = replay_ray.Writer((32, 16, 8)).collect(None).rollout
+    rollout = replay_ray.PrewrittenCollector((32, 16, 8)).collect(None).rollout
     assert host.insert_rollout(rollout) == 512 and len(host.table) == 1000
     items, keys, weights = host.draw(None, None)
     assert items.shape == (16, 8) and weights is not None and weights.max() == 1.0

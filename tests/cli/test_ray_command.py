@@ -1,4 +1,4 @@
-"""`rookery train --runtime ray` with a Ray of its own: guarded, mended, stopped and cleaned up like any other run."""
+"""`rookery train --runtime ray` with a Ray of its own: guarded, restarted, stopped and cleaned up like any other run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_run_on_its_own_ray_survives_a_kill_saves_on_ctrl_c_and_leaves_nothing
         own = [path for pid in process.tree(program.pid) for path in Path("/tmp").glob(f"rookery-ray-{pid}-*")]
         assert len(own) == 1 and stat.S_IMODE(own[0].stat().st_mode) == 0o700
         assert stat.S_IMODE((own[0] / "token").stat().st_mode) == 0o600
-        os.kill(named(process.tree(program.pid), b"ray::Host")[0], signal.SIGKILL)
+        os.kill(named(process.tree(program.pid), b"ray::WorkerActor")[0], signal.SIGKILL)
         log = run / "log.txt"
         wait_for(lambda: log.exists() and "is gone with" in log.read_text())
         before = steps(run)

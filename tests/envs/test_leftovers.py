@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rookery.envs import nursery
+from rookery.envs import fork_server
 
-pytestmark = pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 
 HERE = Path(__file__).parent
 MARK = "ROOKERY_TEST_MARK"
@@ -24,12 +24,12 @@ sys.path.insert(0, {here!r})
 import numpy as np
 from bad_envs import {env}
 from rookery.envs.process_pool import ProcessPool
-from rookery.envs import nursery
+from rookery.envs import fork_server
 
 def main():
     pool = ProcessPool({env}, 4, id="left", processes=2, groups=2)
     pool.reset(0)
-    print(nursery.shared().pid, *(worker.child.pid for worker in pool._workers), flush=True)
+    print(fork_server.shared().pid, *(worker.child.pid for worker in pool._workers), flush=True)
     {then}
     while True:
         for group in (0, 1):
@@ -64,7 +64,7 @@ class Started:
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdout is not None
-        self.nursery, *self.workers = map(int, self.process.stdout.readline().split())
+        self.fork_server, *self.workers = map(int, self.process.stdout.readline().split())
 
     def alive(self):
         found = []
@@ -87,7 +87,7 @@ class Started:
 
 def test_the_mark_finds_every_process(start):
     started = start()
-    assert set(started.alive()) == {started.process.pid, started.nursery, *started.workers} and len(started.workers) == 2
+    assert set(started.alive()) == {started.process.pid, started.fork_server, *started.workers} and len(started.workers) == 2
     os.killpg(started.process.pid, signal.SIGKILL)
     started.process.wait()
     started.assert_nothing_is_left()

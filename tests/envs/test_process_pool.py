@@ -17,11 +17,11 @@ from bad_envs import Checked, Counter, Faulty, Slow, whole
 from playing import advance, assert_next_step_autoreset, assert_same, play, reference_episodes
 
 from rookery import envs
-from rookery.envs import EnvironmentFailed, nursery
+from rookery.envs import EnvironmentFailed, fork_server
 from rookery.envs.process_pool import CannotTravel, ProcessPool
 from rookery.envs.serial import SerialPool
 
-pytestmark = pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 
 
 @contextmanager
@@ -42,8 +42,8 @@ def kill(pid, number=signal.SIGKILL):
     return time.monotonic()
 
 
-def advance_mended(pool, action):
-    """A step of group 0 in which failures are mended; (answer, failures)."""
+def advance_rebuilding(pool, action):
+    """A step of group 0 in which what fails is rebuilt; (answer, failures)."""
     failures = []
     pool.send(action)
     while True:
@@ -157,7 +157,7 @@ def test_workers_start_fast_without_jax_and_sleep_when_idle():
         assert not any(letters["made"]["jax"] for letters in pool._letters.values())
         pool.reset(0)
     began = time.monotonic()
-    with pool_of(Counter, 4) as pool:  # the nursery is there by now
+    with pool_of(Counter, 4) as pool:  # the fork server is there by now
         assert time.monotonic() - began < 1.0
         pool.reset(0)
         used = lambda: sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids(pool))
@@ -310,7 +310,7 @@ def test_a_killed_worker_is_noticed_at_once_and_replaced_while_the_others_go_on(
         old, went_on = step.observation[0, 0], 0
         while step.first[0]:
             before = step.first[0], step.observation[0, 0]
-            step, failures = advance_mended(pool, np.zeros(4, int))
+            step, failures = advance_rebuilding(pool, np.zeros(4, int))
             went_on += not step.first[2:].any()
             assert not failures and time.monotonic() - began < 5
         assert went_on > 5, "the others did not step while a worker was being started"
@@ -323,7 +323,7 @@ def test_a_paused_worker_that_wakes_late_writes_nowhere():
         pool.reset(0)
         sleeper = pids(pool)[0]
         kill(sleeper, signal.SIGSTOP)
-        step, failures = advance_mended(pool, np.zeros(2, int))
+        step, failures = advance_rebuilding(pool, np.zeros(2, int))
         assert "has not answered for 0.3 s and was killed" in str(failures[0])
         with pytest.raises(ProcessLookupError):  # it is gone, so it cannot wake up
             kill(sleeper, signal.SIGCONT)
@@ -388,14 +388,14 @@ def test_random_kills_tear_no_step_and_none_is_counted_twice():
         assert kills >= 5 and all(episode.length == 50 and episode.total_reward == 1275 for episode in episodes)
 
 
-def test_the_nursery_may_die_too():
+def test_the_fork_server_may_die_too():
     with pool_of(Counter, 2) as pool:
         pool.reset(0)
-        before = nursery.shared().pid
+        before = fork_server.shared().pid
         kill(before)
         until = time.monotonic() + 5
-        while not advance_mended(pool, np.zeros(2, int))[1]:
+        while not advance_rebuilding(pool, np.zeros(2, int))[1]:
             assert time.monotonic() < until
-        while advance_mended(pool, np.zeros(2, int))[0].first.any():
+        while advance_rebuilding(pool, np.zeros(2, int))[0].first.any():
             assert time.monotonic() < until
-        assert nursery.shared().pid != before
+        assert fork_server.shared().pid != before

@@ -93,9 +93,9 @@ def test_a_bad_answer_names_environment_leaf_and_step_and_a_rebuild_repairs_it(f
     pool.rebuild(1)
     step = pool.recv()  # the same one again: the others keep their third step
     assert step.first.tolist() == [False, True, False]
-    assert [env.steps for env in pool._host.envs] == [3, 0, 3]
+    assert [env.steps for env in pool._gym_envs.envs] == [3, 0, 3]
     assert advance(pool, action).reward.tolist() == [1.0, 1.0, 1.0]
-    assert [env.steps for env in pool._host.envs] == [4, 1, 4]
+    assert [env.steps for env in pool._gym_envs.envs] == [4, 1, 4]
 
 
 def test_an_environment_that_reuses_its_buffer_does_no_harm():
@@ -123,7 +123,7 @@ def test_an_environment_that_reuses_its_buffer_does_no_harm():
 
 def test_double_precision_that_was_not_declared_is_cast_with_one_warning():
     pool = envs.make(lambda: Bad(None, gs.Box(-1, 1, (2,), np.float32)), 2)
-    pool._host.envs[1]._observation = lambda: np.zeros(2)
+    pool._gym_envs.envs[1]._observation = lambda: np.zeros(2)
     with pytest.warns(UserWarning, match="float64 although its space says float32") as caught:
         play(pool, 5)
     assert len(caught) == 1

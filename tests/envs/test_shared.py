@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from bad_envs import Checked, Counter
 
-from rookery.envs import nursery, shared
+from rookery.envs import fork_server, shared
 from rookery.envs.cores import usable_cores
 from rookery.envs.process_pool import ProcessPool
 from rookery.trees import tree_leaves
 
-pytestmark = pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 
 
 def described(num_envs=3):

@@ -18,13 +18,13 @@ from commands import SMALL, rookery
 from looping_envs import Looping
 
 from rookery import envs
-from rookery.envs import EnvironmentFailed, Mender, nursery
+from rookery.envs import EnvironmentFailed, Restarts, fork_server
 from rookery.envs.budget import GOOD_STEPS, Budget
 from rookery.runtime.roster import Exhausted, Life, Roster, Terms
 from rookery.types import EnvPool
 
 COUNT = int(os.environ.get("ROOKERY_FAULT_COUNT", "1"))
-needs_processes = pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+needs_processes = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 
 
 def seconds_of(log: Path) -> float:
@@ -47,7 +47,7 @@ def test_an_environment_that_always_exits_ends_the_run_soon(tmp_path: Path, syst
 
 @pytest.mark.parametrize("attempt", range(COUNT))
 def test_one_that_always_raises_ends_it_with_its_traceback_in_the_log(tmp_path: Path, attempt: int) -> None:
-    options = ("--env-options", "ending=raise", "--env-processes", "1") if nursery.supported() else ("--env-processes", "0")
+    options = ("--env-options", "ending=raise", "--env-processes", "1") if fork_server.supported() else ("--env-processes", "0")
     ended = rookery("train", "a2c", "--env", "Looping-v0", *options, *SMALL, "--seed", str(attempt), cwd=tmp_path)
     assert ended.status == 3 and "the simulator is gone" in ended.err, ended.err
     assert "Traceback" in (tmp_path / "runs" / "x" / "log.txt").read_text()
@@ -78,23 +78,23 @@ def test_a_budget_is_spent_by_losses_and_refilled_by_progress_alone() -> None:
     assert [budget.spend() for _ in range(3)] == [True, True, False] and not Budget(0).spend()
 
 
-def play(mender: Mender, pool: EnvPool, steps: int) -> None:
+def play(restarts: Restarts, pool: EnvPool, steps: int) -> None:
     for _ in range(steps):
         pool.send(np.zeros(pool.num_envs, int))
-        mender.recv()
+        restarts.recv()
 
 
 @pytest.mark.parametrize(("at", "survives"), [(3, False), (GOOD_STEPS // 2, False), (GOOD_STEPS + 2, True)])
 def test_failures_are_held_against_the_steps_between_them(at: int, survives: bool) -> None:
     pool = envs.make(partial(Looping, "raise", at), 2)
-    mender = Mender(pool, restarts=4)
-    mender.reset(0)
+    restarts = Restarts(pool, allowed=4)
+    restarts.reset(0)
     if survives:
-        play(mender, pool, 40 * at)
-        assert len(mender.take()) >= 70
+        play(restarts, pool, 40 * at)
+        assert len(restarts.take()) >= 70
     else:
         with pytest.raises(EnvironmentFailed, match=r"the simulator is gone[\s\S]*rebuilt 4 times \(--env-restarts\)"):
-            play(mender, pool, 40 * at)
+            play(restarts, pool, 40 * at)
 
 
 class ShortEpisodes(Looping):
@@ -107,10 +107,10 @@ class ShortEpisodes(Looping):
 
 def test_a_whole_episode_makes_up_for_every_failure_before_it() -> None:
     pool = envs.make(partial(ShortEpisodes, "raise", 3), 1)
-    mender = Mender(pool, restarts=1)
-    mender.reset(0)
-    play(mender, pool, 300)
-    assert len(mender.take()) >= 30
+    restarts = Restarts(pool, allowed=1)
+    restarts.reset(0)
+    play(restarts, pool, 300)
+    assert len(restarts.take()) >= 30
 
 
 def lives(roster: Roster, number: int, answers: int) -> None:

@@ -16,7 +16,7 @@ from looping_envs import Leaking
 
 from rookery import envs
 from rookery.data import memory
-from rookery.envs import Mender, nursery, process_pool
+from rookery.envs import Restarts, fork_server, process_pool
 from rookery.envs.memory import sizes_mb
 
 HOST = 8 << 30
@@ -80,24 +80,24 @@ def test_a_checkpoint_of_a_nearly_empty_table_is_small(tmp_path: Path) -> None:
         assert sum(file.stat().st_size for file in checkpoint.rglob("*")) < 2 << 20
 
 
-@pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+@pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 def test_a_worker_that_leaks_is_seen_and_replaced_at_the_end_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_pool, "WEIGH_SECONDS", 0.0)
     pool = envs.make(partial(Leaking, 2.0), 1, processes=1, max_mb=200.0)
-    mender, seen = Mender(pool, restarts=0), []
-    mender.reset(0)
+    restarts, seen = Restarts(pool, allowed=0), []
+    restarts.reset(0)
     try:
         before = sizes_mb()
         while len({pid for pid, _, _ in seen}) < 3:
             pool.send(np.zeros(1, int))
-            step = mender.recv()
+            step = restarts.recv()
             seen.append((int(step.observation[0, 0]), int(step.observation[0, 1]), bool(step.first[0])))
             assert len(seen) < 20_000
         grown = sizes_mb()
     finally:
         pool.close()
-    recycled = mender.take()
-    assert {mended.kind for mended in recycled} == {"recycled"} and "--env-max-mb 200" in recycled[0].message
+    recycled = restarts.take()
+    assert {incident.kind for incident in recycled} == {"recycled"} and "--env-max-mb 200" in recycled[0].message
     for (old, step, _), (new, _, first) in pairwise(seen):
         assert old == new or (step in (0, 10) and first), "only between episodes"
     episodes = pool.take_episodes()
@@ -107,7 +107,7 @@ def test_a_worker_that_leaks_is_seen_and_replaced_at_the_end_of_an_episode(monke
     ))  # fmt: skip
 
 
-@pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+@pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 def test_a_run_whose_environments_leak_stays_small_and_counts_what_it_replaced(tmp_path: Path) -> None:
     options = ("--env-processes", "1", "--env-max-mb", "150", "--env-options", "megabytes=1.0", "--total-steps", "3000")
     ended = rookery("train", "a2c", "--env", "Leaking-v0", *options, *SMALL, cwd=tmp_path)

@@ -13,23 +13,23 @@ from commands import SMALL, rookery
 from looping_envs import Infinite
 
 from rookery import envs
-from rookery.envs import EnvironmentFailed, Mender, nursery
+from rookery.envs import EnvironmentFailed, Restarts, fork_server
 from rookery.envs.pool import UNBOUNDED, OnNan, clipped
 
-PROCESSES = [0, pytest.param(1, marks=pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux"))]
+PROCESSES = [0, pytest.param(1, marks=pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux"))]
 
 
-def played(on_nan: OnNan, processes: int, steps: int = 40, **options: Any) -> tuple[list[Any], Mender]:
-    """Plays two of them. -> every answer, copied, and who mended."""
+def played(on_nan: OnNan, processes: int, steps: int = 40, **options: Any) -> tuple[list[Any], Restarts]:
+    """Plays two of them. -> every answer, copied, and who rebuilt."""
     pool = envs.make(partial(Infinite, **options), 2, processes=processes, on_nan=on_nan)
-    mender, answers = Mender(pool, restarts=3), []
-    mender.reset(0)
+    restarts, answers = Restarts(pool, allowed=3), []
+    restarts.reset(0)
     try:
         for _ in range(steps):
             pool.send(np.zeros(2, int))
-            step = mender.recv()
+            step = restarts.recv()
             answers.append((step.observation.copy(), step.reward.copy(), step.first.copy()))
-        return answers, mender
+        return answers, restarts
     finally:
         pool.close()
 
@@ -43,9 +43,9 @@ def test_stop_ends_it_at_once_and_names_the_place_and_the_options(processes: int
 
 @pytest.mark.parametrize("processes", PROCESSES)
 def test_drop_episode_cuts_it_and_shows_nothing_that_is_not_finite(processes: int) -> None:
-    answers, mender = played("drop-episode", processes, at=11)
+    answers, restarts = played("drop-episode", processes, at=11)
     assert all(np.isfinite(observation).all() and np.isfinite(reward).all() for observation, reward, _ in answers)
-    kinds = {mended.kind for mended in mender.take()}
+    kinds = {incident.kind for incident in restarts.take()}
     assert kinds == {"dropped"} and sum(first.sum() for *_, first in answers) >= 4
 
 
@@ -57,10 +57,10 @@ def test_an_environment_that_never_gets_anywhere_is_not_dropped_for_ever() -> No
 @pytest.mark.parametrize("processes", PROCESSES)
 @pytest.mark.parametrize(("what", "becomes"), [(float("nan"), 0.0), (float("inf"), 1.0), (float("-inf"), -1.0)])
 def test_clip_replaces_what_is_not_finite_by_the_bounds_of_its_space(processes: int, what: float, becomes: float) -> None:
-    answers, mender = played("clip", processes, what=what)
+    answers, restarts = played("clip", processes, what=what)
     assert answers[6][0][:, 1].tolist() == [becomes] * 2, "the seventh step"
-    (mended,) = mender.take()
-    assert mended.kind == "clipped" and mended.times == 10, "steps 7, 14, ... 35 of two environments"
+    (incident,) = restarts.take()
+    assert incident.kind == "clipped" and incident.times == 10, "steps 7, 14, ... 35 of two environments"
 
 
 def test_what_has_no_bound_becomes_large_but_its_square_is_finite() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rookery.runtime.fleet import Answer, Fleet
+from rookery.runtime.fleet import Fleet, Reply
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.roster import Life, Roster, Terms
 
@@ -67,7 +67,7 @@ class Bench:
     def room(self, role: str, live: int) -> int:
         return self.capacity
 
-    def after(self, seconds: float) -> list[Answer]:
+    def after(self, seconds: float) -> list[Reply]:
         """Time passes; every future that is done is taken in, and the fleet is tended."""
         self.time += seconds
         answers = self.fleet.take([future for future in self.fleet.waiting() if future.done()])
@@ -88,7 +88,7 @@ def test_a_lost_worker_owes_all_its_calls_and_the_next_life_is_greeted_before_it
     for tag in "ab":
         bench.fleet.ask(Life(0, 0), tag, Asked.collect, None)
     first.calls[0].set_exception(WorkerLost("killed"))
-    assert bench.after(0.0) == [Answer("a", None), Answer("b", None)] and first.killed == 1
+    assert bench.after(0.0) == [Reply("a", None), Reply("b", None)] and first.killed == 1
     assert not bench.fleet.busy and bench.fleet.within(9.0) == pytest.approx(0.1)
     bench.after(0.2)
     second = bench.made[1]
@@ -104,7 +104,7 @@ def test_a_silent_worker_is_ended_and_what_it_says_later_is_dropped_and_counted(
     bench.fleet.ask(Life(0, 0), "a", Asked.collect, None)
     assert bench.after(9.0) == [] and not bench.made[0].killed
     bench.after(2.0)
-    assert bench.made[0].killed == 1 and bench.fleet.take([]) == [Answer("a", None)]
+    assert bench.made[0].killed == 1 and bench.fleet.take([]) == [Reply("a", None)]
     bench.made[0].calls[0].set_result("late")
     assert bench.after(0.0) == [] and bench.fleet.roster.late == 1
 
@@ -185,8 +185,8 @@ def test_calls_are_answered_with_their_tags_and_what_is_told_reaches_everybody_i
     assert [len(worker.calls) for worker in made] == [3, 1]
     made[0].calls[0].set_exception(WorkerLost("told in vain"))  # nobody waits for it
     made[0].calls[1].set_result("score")
-    assert bench.after(0) == [Answer("share 3", "score")]
+    assert bench.after(0) == [Reply("share 3", "score")]
     bench.fleet.call(life, "share 4", Asked.evaluate, 4)
     made[0].calls[-1].set_exception(WorkerLost("killed"))
-    assert bench.after(0) == [Answer("share 4", None)] and made[0].killed == 1
+    assert bench.after(0) == [Reply("share 4", None)] and made[0].killed == 1
     assert bench.fleet.tell_one(life, Asked.restore) is False and len(made[0].calls) == 4, "whoever is gone is not told"

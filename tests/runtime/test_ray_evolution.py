@@ -1,4 +1,4 @@
-"""Evolution with breeders that are Ray actors: to the bit the run that threads make, also when one is killed."""
+"""Evolution with workers that are Ray actors: to the bit the run that threads make, also when one is killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rookery.networks import NetworkConfig
 from rookery.runtime.local import LocalRuntime
 from rookery.topologies.evolution import Evolution
 from rookery.topologies.job import Job
-from rookery.workers.breeder import digest
+from rookery.workers.evolution_worker import digest
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -42,16 +42,16 @@ def run(runtime: Any, updates: int, *, kill_at: int = -1) -> tuple[list[bytes], 
             continue
         found.append(digest(progress.params))
         if progress.updates == kill_at:
-            os.kill(pid_of(runtime, "breeder-1"), signal.SIGKILL)
-        if progress.updates >= updates and (kill_at < 0 or progress.workers["breeders_lost"]):
+            os.kill(pid_of(runtime, "worker-1"), signal.SIGKILL)
+        if progress.updates >= updates and (kill_at < 0 or progress.workers["workers_lost"]):
             break
     driver.close()
     return found, progress
 
 
-def test_on_ray_a_run_is_that_of_threads_also_when_a_breeder_is_killed() -> None:
-    there, progress = run(runtime_of(breeder=2), 8, kill_at=3)
+def test_on_ray_a_run_is_that_of_threads_also_when_a_worker_is_killed() -> None:
+    there, progress = run(runtime_of(worker=2), 8, kill_at=3)
     here, _ = run(LocalRuntime(), 8)
     assert there[:8] == here
-    assert progress.workers["breeders_lost"] == 1 and progress.report["copies_mended"] == 0
-    assert progress.items["parameters"] in (2, 3), "once to each breeder, and to the one that took a place"
+    assert progress.workers["workers_lost"] == 1 and progress.report["copies_mended"] == 0
+    assert progress.items["parameters"] in (2, 3), "once to each worker, and to the one that took a place"

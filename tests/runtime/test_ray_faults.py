@@ -107,7 +107,7 @@ def test_the_host_of_a_collectors_environments_is_killed_and_only_its_episodes_e
     until(driver, lambda p: p.updates > 5)
     [life] = lives_of(runtime, "collector-0")
     for failures in (1, 2):
-        [host] = [host for nursery in children(life.handle.ready.result()[1]) for host in children(nursery)]
+        [host] = [host for fork_server in children(life.handle.ready.result()[1]) for host in children(fork_server)]
         os.kill(host, signal.SIGKILL)
         failed = until(driver, lambda p, n=failures: p.env_failures == n)
         until(driver, lambda p, steps=failed.env_steps: p.env_steps > steps)  # when the new ones are there
@@ -131,7 +131,7 @@ def test_of_a_machine_that_is_silent_nothing_is_waited_for_and_whoever_finds_no_
     """This machine itself is said to be silent; that a real cut is seen, test_ray_network.py shows."""
     node, silent = ray.get_runtime_context().get_node_id(), set[str]()
     look = lambda self, machines: machines.update({node: ("10.0.0.9", 1)}) or silent
-    monkeypatch.setattr(ray_runtime.Links, "look", look)
+    monkeypatch.setattr(ray_runtime.Reachability, "look", look)
     runtime = audited().runtime
     assert runtime.room("collector", 0) > 0
     handle = runtime.spawn(Sleeper, name="w", role="collector")

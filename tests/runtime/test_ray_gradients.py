@@ -18,7 +18,7 @@ from waiting import until
 
 from rookery.runtime.ray import Kept, RayRuntime
 from rookery.topologies.async_gradients import AsyncGradients
-from rookery.topologies.gossip import Gossip, _Ring
+from rookery.topologies.gossip import Gossip, _GossipRing
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.parameter_server import ParameterServer
 
@@ -63,8 +63,8 @@ def test_a_killed_peer_is_replaced_by_its_neighbours_parameters_which_never_pass
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passed: list[Any] = []
-    stepped = _Ring._stepped
-    monkeypatch.setattr(_Ring, "_stepped", lambda ring, *answer: (passed.append(answer[-1]), stepped(ring, *answer)))
+    stepped = _GossipRing._stepped
+    monkeypatch.setattr(_GossipRing, "_stepped", lambda ring, *answer: (passed.append(answer[-1]), stepped(ring, *answer)))
     saved = survive("peer", Gossip(num_envs=4, peers=2, max_staleness=3))
     assert passed and all(type(message) is Kept for message in passed)
     meters, steps = saved["meters"], saved["ring"]["steps"]

@@ -23,7 +23,7 @@ pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ra
 import ray
 
 from rookery.runtime import ray as ray_runtime
-from rookery.runtime import undertaker
+from rookery.runtime import ray_cleanup
 from rookery.runtime.ray import RayRuntime
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors cannot import what only pytest finds
@@ -267,7 +267,7 @@ def test_who_would_write_into_the_directory_of_a_ray_again_is_ended_before_it_is
         time.sleep(0.2)
         assert not directory.exists() and other.poll() is None
     finally:
-        undertaker.end(directory)
+        ray_cleanup.end(directory)
         other.kill()
         other.wait()
 

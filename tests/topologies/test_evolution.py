@@ -25,13 +25,13 @@ from rookery.algorithms.ppo import PPO
 from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError
 from rookery.runtime.interface import WorkerLost
-from rookery.runtime.local import Handle, LocalRuntime
+from rookery.runtime.local import LocalHandle, LocalRuntime
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.evolution import Evolution
 from rookery.topologies.job import Job
 from rookery.topologies.sync import Sync
 from rookery.types import Agent
-from rookery.workers.breeder import Breeder, digest
+from rookery.workers.evolution_worker import EvolutionWorker, digest
 
 SMALL = NetworkConfig(hidden=(4,))
 ALGORITHMS = {
@@ -98,7 +98,7 @@ def test_a_run_that_is_restored_goes_on_as_the_one_that_was_saved(name: str) -> 
     steps, saved, progress = undisturbed(name)
     rest, _, resumed = run(agent_of(name), ONE, 6, snapshot=saved)
     assert rest == steps[3:]
-    started = {"parameters": 1}  # the resumed breeder is given them, too
+    started = {"parameters": 1}  # the resumed worker is given them, too
     assert Counter(resumed.items) == Counter(progress.items) + Counter(started)
 
 
@@ -106,7 +106,7 @@ def test_the_number_of_workers_changes_nothing() -> None:
     steps, _, _ = undisturbed("es")
     many, _, progress = run(agent_of("es"), Evolution(population=12, num_envs=9, workers=3), 6)
     assert many == steps
-    assert progress.workers == {"breeders": 3, "breeders_lost": 0, "shares_lost": 0}
+    assert progress.workers == {"workers": 3, "workers_lost": 0, "shares_lost": 0}
 
 
 def test_the_edges_that_a_run_counts_are_those_of_its_graph() -> None:
@@ -121,7 +121,7 @@ def test_the_edges_that_a_run_counts_are_those_of_its_graph() -> None:
 
 
 class Watched(LocalRuntime):
-    """Breeders whose calls the test may spoil: `spoil(name, method, number of the call) -> WorkerLost or None`."""
+    """Workers whose calls the test may spoil: `spoil(name, method, number of the call) -> WorkerLost or None`."""
 
     def __init__(self, spoil: Callable[[str, str, int], BaseException | None] = lambda *_: None, worker: Any = None) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Watched(LocalRuntime):
         self.spawned = 0
 
     def spawn(self, worker: Any, *args: Any, name: str, role: str = "", **kwargs: Any) -> Any:
-        if role != "breeder":
+        if role != "worker":
             return super().spawn(worker, *args, name=name, role=role, **kwargs)
         self.spawned += 1
         self.wire.append(("state", 0, len(pickle.dumps(kwargs["state"]))))
@@ -138,7 +138,7 @@ class Watched(LocalRuntime):
 
 
 class Spoiled:
-    def __init__(self, runtime: Watched, handle: Handle) -> None:
+    def __init__(self, runtime: Watched, handle: LocalHandle) -> None:
         self.runtime, self.handle, self.name, self.ready = runtime, handle, handle.name, handle.ready
         self.kill, self.lost = handle.kill, None  # type: Any, BaseException | None
 
@@ -158,9 +158,9 @@ class Spoiled:
         return answer
 
 
-def test_a_breeder_that_is_lost_is_replaced_and_its_share_evaluated_by_others() -> None:
+def test_a_worker_that_is_lost_is_replaced_and_its_share_evaluated_by_others() -> None:
     def spoil(name: str, method: str, call: int) -> BaseException | None:
-        dies = (name, method, call) in {("breeder-0", "evaluate", 2), ("breeder-1", "learn", 3), ("breeder-0", "evaluate", 6)}
+        dies = (name, method, call) in {("worker-0", "evaluate", 2), ("worker-1", "learn", 3), ("worker-0", "evaluate", 6)}
         return WorkerLost(f"{name} was killed") if dies else None
 
     runtime = Watched(spoil)
@@ -168,24 +168,24 @@ def test_a_breeder_that_is_lost_is_replaced_and_its_share_evaluated_by_others() 
     topology = Evolution(population=12, num_envs=6, workers=2)
     steps, _, progress = run(agent_of("es"), topology, 6, runtime=runtime, until=filled)
     assert steps[:6] == undisturbed("es")[0], "the update is the same, to the bit"
-    assert progress.workers["breeders_lost"] == 3 and runtime.spawned == 5
+    assert progress.workers["workers_lost"] == 3 and runtime.spawned == 5
     assert progress.items["parameters"] == 5, "a replacement is given the parameters once"
 
 
-def test_the_loss_of_the_only_breeder_does_not_hang_the_run() -> None:
+def test_the_loss_of_the_only_worker_does_not_hang_the_run() -> None:
     dies = lambda name, method, call: WorkerLost("killed") if method == "evaluate" and call in (3, 4, 9) else None
     steps, _, progress = run(agent_of("es"), ONE, 6, runtime=Watched(dies))
-    assert steps == undisturbed("es")[0] and progress.workers["breeders_lost"] == 3
+    assert steps == undisturbed("es")[0] and progress.workers["workers_lost"] == 3
 
 
 def test_answers_of_an_older_generation_are_dropped_and_counted() -> None:
-    """breeder-1 is slow: a backup answers in its place, and its own answer comes a generation late."""
+    """worker-1 is slow: a backup answers in its place, and its own answer comes a generation late."""
     late = threading.Event()
 
-    class Slow(Breeder):
+    class Slow(EvolutionWorker):
         def evaluate(self, generation: int, share: int) -> Any:
             score = super().evaluate(generation, share)
-            if generation == 1 and threading.current_thread().name == "breeder-1" and not late.is_set():
+            if generation == 1 and threading.current_thread().name == "worker-1" and not late.is_set():
                 assert late.wait(60)
             elif generation == 2:
                 late.set()
@@ -194,12 +194,12 @@ def test_answers_of_an_older_generation_are_dropped_and_counted() -> None:
     topology = Evolution(population=12, num_envs=6, workers=2, backups=True)
     steps, _, progress = run(agent_of("es"), topology, 6, runtime=Watched(worker=Slow))
     assert steps == undisturbed("es")[0]
-    assert progress.report["scores_dropped"] >= 1 and progress.workers["breeders_lost"] == 0
+    assert progress.report["scores_dropped"] >= 1 and progress.workers["workers_lost"] == 0
     assert progress.items["scores"] == 24 + progress.report["scores_dropped"]
 
 
 def test_a_copy_that_has_come_apart_is_found_out_and_given_the_learners_state() -> None:
-    class Drifting(Breeder):
+    class Drifting(EvolutionWorker):
         def learn(self, generation: Any) -> None:
             super().learn(generation)
             if generation.number == 2:
@@ -230,12 +230,12 @@ def test_the_bytes_of_a_generation_do_not_depend_on_the_network() -> None:
     small, large = wire((4,)), wire((200, 200))
     assert abs(small["learn"] - large["learn"]) < 64 and large["learn"] > 2 * 2 * 8 * 4  # how long a number is written varies
     assert abs(small["evaluate"] - large["evaluate"]) < 64 and large["evaluate"] < 100_000
-    assert large["state"] > 2 * 4 * 41_000 > 10 * small["state"], "parameters travel once, to each of two breeders"
+    assert large["state"] > 2 * 4 * 41_000 > 10 * small["state"], "parameters travel once, to each of two workers"
     assert set(large) == {"state", "evaluate", "learn"}, "and nothing else does"
 
 
 def test_updates_do_not_depend_on_the_number_of_cores() -> None:
-    """Breeders on a cluster have one core each, the learner all of them: their copies must not come apart."""
+    """Workers on a cluster have one core each, the learner all of them: their copies must not come apart."""
     code = """
 from rookery.run import startup
 startup.prepare()
@@ -243,7 +243,7 @@ import numpy as np
 from rookery import envs
 from rookery.algorithms.es import ES
 from rookery.networks import NetworkConfig
-from rookery.workers.breeder import Generation, digest
+from rookery.workers.evolution_worker import Generation, digest
 from rookery.workers.learner import Learner
 from rookery.algorithms.perturbed import Seen
 agent = ES(network=NetworkConfig(hidden=(256, 256))).build(envs.spec_of("CartPole-v1"))

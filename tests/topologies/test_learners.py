@@ -30,7 +30,7 @@ from rookery.topologies.learners import Learners
 from rookery.types import Batch, Rollout
 from rookery.workers.collector import Collector
 from rookery.workers.learner import Learner, Update
-from rookery.workers.ranks import Cut, PeerLost, Rank
+from rookery.workers.learner_rank import BatchShare, LearnerRank, PeerLost
 
 # --------------------------------------------------------------------------------- two processes are one learner
 
@@ -47,9 +47,9 @@ B = 4
 def ranks() -> Iterator[list[Any]]:
     """Two processes that have joined; each test gives them another agent."""
     runtime = LocalRuntime(apart={"learner": 2}, prepare=startup.prepare)
-    handles = [runtime.spawn(Rank, name=f"learner-{i}", role="learner") for i in range(2)]
-    address = handles[0].call(Rank.address).result(120)
-    for joined in [handle.call(Rank.join, address, i, 2, None) for i, handle in enumerate(handles)]:
+    handles = [runtime.spawn(LearnerRank, name=f"learner-{i}", role="learner") for i in range(2)]
+    address = handles[0].call(LearnerRank.address).result(120)
+    for joined in [handle.call(LearnerRank.join, address, i, 2, None) for i, handle in enumerate(handles)]:
         joined.result(120)
     yield handles
     runtime.close()
@@ -66,7 +66,7 @@ def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ran
     agent = CASES[case].build(envs.spec_of("CartPole-v1"), num_updates=10)
     collector = Collector(agent, lambda: envs.make("CartPole-v1", B))
     alone = Learner(agent, seed=3)
-    begun = [rank.call(Rank.begin, agent, 3, 1, 0, None) for rank in ranks]
+    begun = [rank.call(LearnerRank.begin, agent, 3, 1, 0, None) for rank in ranks]
     assert [future.result(120) is None for future in begun] == [False, True]
     before = None
     for _ in range(3):
@@ -77,7 +77,7 @@ def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ran
         one = alone.learn(Batch(rollout, weight, np.zeros(B, np.int64)))
         halves = [slice(0, B // 2), slice(B // 2, B)]
         calls = [
-            rank.call(Rank.learn, [arrays.columns(rollout, half)], [Cut(0, B // 2)], weight[half], 1.0)
+            rank.call(LearnerRank.learn, [arrays.columns(rollout, half)], [BatchShare(0, B // 2)], weight[half], 1.0)
             for rank, half in zip(ranks, halves)
         ]
         first, second = (call.result(120) for call in calls)
@@ -99,7 +99,7 @@ def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ran
 
 
 class FakeRank:
-    """Counts like a Rank, in a thread; `plan` says what its calls do instead."""
+    """Counts like a LearnerRank, in a thread; `plan` says what its calls do instead."""
 
     plan: ClassVar[dict[tuple[str, int], Any]]  # (method, how often it was called by then) -> what is raised
     seen: ClassVar[list[tuple[str, Any]]]
@@ -125,7 +125,7 @@ class FakeRank:
     def warm_up(self, specs: Rollout) -> None:
         self._called("warm_up")
 
-    def learn(self, rollouts: list[Any], cuts: list[Cut], weight: np.ndarray, discount: float) -> Update:
+    def learn(self, rollouts: list[Any], shares: list[BatchShare], weight: np.ndarray, discount: float) -> Update:
         self._called("learn", float(rollouts[0].reward.sum()))
         self.version, self.state = self.version + 1, self.state + 1
         return Update(self.version, {"x": np.full(1, self.state)}, {}, None, 4, 1.0, 2, 0.0, 0.0)
@@ -140,7 +140,7 @@ class FakeRank:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalRuntime]:
     FakeRank.plan, FakeRank.seen, FakeRank.calls = {}, [], {}
-    monkeypatch.setattr(learners, "Rank", FakeRank)
+    monkeypatch.setattr(learners, "LearnerRank", FakeRank)
     runtime = LocalRuntime()
     yield runtime
     runtime.close()

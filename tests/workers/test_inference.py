@@ -209,8 +209,8 @@ def test_a_group_that_is_lost_starts_anew_and_no_other_is_touched() -> None:
     assert (anew.observation[0, :, 1] >= 100).all(), "in the new environments"
     for rollout in lost:
         transitions_are_true(rollout)
-    mended = [failure for c in found for failure in c.mended]
-    assert [failure.env_ids for failure in mended] == [(2, 3)]
+    incidents = [failure for c in found for failure in c.incidents]
+    assert [failure.env_ids for failure in incidents] == [(2, 3)]
 
 
 def test_an_answer_that_was_whole_when_its_group_was_lost_belongs_to_no_row() -> None:
@@ -294,8 +294,8 @@ def test_a_worker_process_that_is_killed_is_replaced_and_only_its_slots_begin_an
         while not any(c.rollout.stream[0] % INCARNATIONS for c in found):  # until the new process has completed a rollout
             assert time.monotonic() < deadline
             found += rollouts(worker, 1)
-        mended = [failure for c in found for failure in c.mended]
-        assert [failure.env_ids for failure in mended] == [(2, 3)] and "worker process" in mended[0].message
+        incidents = [failure for c in found for failure in c.incidents]
+        assert [failure.env_ids for failure in incidents] == [(2, 3)] and "worker process" in incidents[0].message
         for c in found:
             mixed = np.ptp(c.rollout.observation[..., 0], axis=0)
             assert (mixed == 0).all(), "a rollout holds steps of one process only"

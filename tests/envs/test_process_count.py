@@ -9,13 +9,13 @@ import pytest
 from bad_envs import Counter, Slow
 
 from rookery import envs
-from rookery.envs import EnvironmentFailed, nursery
-from rookery.envs.choice import Measured, choose, measure
+from rookery.envs import EnvironmentFailed, fork_server
 from rookery.envs.probe import Probe
+from rookery.envs.process_count import Measured, choose, measure
 from rookery.envs.process_pool import ProcessPool
 from rookery.envs.serial import SerialPool
 
-pytestmark = pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 
 
 def costs(step, wake=100e-6):
@@ -39,8 +39,8 @@ def costs(step, wake=100e-6):
     ],
 )
 def test_the_choice_follows_the_costs(step, num_envs, groups, cores, processes, here):
-    choice = choose(costs(step), num_envs, groups, cores)
-    assert (choice.processes, choice.here) == (processes, here) and "to wake a process" in choice.why
+    count = choose(costs(step), num_envs, groups, cores)
+    assert (count.processes, count.here) == (processes, here) and "to wake a process" in count.why
 
 
 def test_what_is_measured_is_near_the_truth_and_remembered():
@@ -50,7 +50,7 @@ def test_what_is_measured_is_near_the_truth_and_remembered():
 
 
 def test_auto_takes_what_was_measured(monkeypatch):
-    monkeypatch.setattr("rookery.envs.one_by_one.usable_cores", lambda: 2)
+    monkeypatch.setattr("rookery.envs.python_envs.usable_cores", lambda: 2)
     slow = envs.make(Slow, 64, processes="auto")
     fast = envs.make(Counter, 2, processes="auto")
     assert isinstance(slow, ProcessPool) and isinstance(fast, SerialPool)

@@ -1,4 +1,4 @@
-"""The desk: a Host that answers what is asked for on the board, ticket by ticket.
+"""The board server: steps its environments for whatever is asked for on the board, ticket by ticket.
 
 In a worker process it is the whole work; in the pool's own process it steps a share of the environments while the workers
 step theirs.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.envs.host import Answer, Broken, Host, each
+from rookery.envs.gym_envs import AnswerRows, Broken, GymEnvs, each
 from rookery.envs.shared import Board
 from rookery.trees import tree_map
 
@@ -24,23 +24,23 @@ def said(error: BaseException) -> str:
     return str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
 
 
-class Desk:
+class BoardServer:
     def __init__(
-        self, host: Host, board: Board, index: int, *, tell_failure: Callable[[int, str], None],
+        self, gym_envs: GymEnvs, board: Board, index: int, *, tell_failure: Callable[[int, str], None],
         tell_note: Callable[[str], None], tell_clipped: Callable[[int], None],
     ) -> None:  # fmt: skip
-        """index: the row of the board that says what this desk is doing."""
+        """index: the row of the board that says what this server is doing."""
         self._tell_clipped, self._clipped = tell_clipped, 0
-        self.host, self.board, self.ids = host, board, np.array(host.ids)
+        self.gym_envs, self.board, self.ids = gym_envs, board, np.array(gym_envs.ids)
         self._tell_failure, self._tell_note = tell_failure, tell_note
-        self._answer = Answer(
-            host.observation, board.observation, board.reward, board.terminated, board.truncated, board.first, start=0
+        self._answer = AnswerRows(
+            gym_envs.observation, board.observation, board.reward, board.terminated, board.truncated, board.first, start=0
         )
         self._want, self._done = _part(board.want, self.ids), _part(board.done, self.ids)
         self._parts: dict[tuple[int, int, int], tuple[list[int], Any]] = {}
         self._failed = False  # was there a failure in the last answers?
-        host.now = memoryview(board.now)[index : index + 1]
-        host.steps = memoryview(board.steps)
+        gym_envs.now = memoryview(board.now)[index : index + 1]
+        gym_envs.steps = memoryview(board.steps)
 
     def is_wanted(self) -> bool:
         return bool((self._want() != self._done()).any())
@@ -80,36 +80,36 @@ class Desk:
             mine = where if asked is ids else np.array(asked)
             actions = each(tree_map(lambda leaf: leaf[mine].copy(), board.action), range(len(asked)))
             code = lambda kind: NOT_FINITE if kind == "not finite" else FAILED
-            failures += [(f.env_id, f.report(), code(f.kind)) for f in self.host.advance(asked, actions, self._answer)]
+            failures += [(f.env_id, f.report(), code(f.kind)) for f in self.gym_envs.advance(asked, actions, self._answer)]
         if failures or self._failed:
             self._failed = bool(failures)
             board.failed[where] = 0
             for env, report, what in failures:
                 board.failed[env] = what
                 self._tell_failure(env, report)
-        while self.host.notes:
-            self._tell_note(self.host.notes.pop(0))
-        if self.host.clipped != self._clipped:
-            self._tell_clipped(self.host.clipped - self._clipped)
-            self._clipped = self.host.clipped
+        while self.gym_envs.notes:
+            self._tell_note(self.gym_envs.notes.pop(0))
+        if self.gym_envs.clipped != self._clipped:
+            self._tell_clipped(self.gym_envs.clipped - self._clipped)
+            self._clipped = self.gym_envs.clipped
         board.done[where] = ticket  # last: from here on the answer counts
 
     def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str, int]]]:
         """Reseeds and rebuilds what was ordered; those that could not be made are failures."""
         made: list[int] = []
         failures: list[tuple[int, str, int]] = []
-        host = self.host
+        gym_envs = self.gym_envs
         for env in ids:
             order, what = self.board.order[env], (env, int(self.board.incarnation[env]), int(self.board.seed[env]))
-            host.now[0] = env
+            gym_envs.now[0] = env
             try:
                 if order == RESET:
-                    host.reseed(*what)
+                    gym_envs.reseed(*what)
                 elif order == REBUILD:
-                    host.rebuild(*what)
+                    gym_envs.rebuild(*what)
                 made.append(env)
             except (Exception, SystemExit) as error:
-                report = f"{host.place(env)}: it cannot be made: {said(error)}\n{traceback.format_exc()}"
+                report = f"{gym_envs.place(env)}: it cannot be made: {said(error)}\n{traceback.format_exc()}"
                 failures.append((env, report, FAILED))
         return made, failures
 

@@ -12,11 +12,11 @@ from typing import Any, Literal, cast
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rookery.envs import nursery
-from rookery.envs.choice import CannotMake, Choice, Measured, choose, measure
+from rookery.envs import fork_server
 from rookery.envs.cores import usable_cores
-from rookery.envs.host import MakeEnv
+from rookery.envs.gym_envs import MakeEnv
 from rookery.envs.pool import OnNan
+from rookery.envs.process_count import CannotMake, Measured, ProcessCount, choose, measure
 from rookery.envs.process_pool import CannotTravel, ProcessPool
 from rookery.envs.serial import SerialPool
 from rookery.types import EnvPool
@@ -53,7 +53,7 @@ class Source:
 
         One that raises when it is made raises CannotMake; one that exits or hangs there, EnvironmentFailed.
         """
-        if self._found is None and self._travels and nursery.supported():
+        if self._found is None and self._travels and fork_server.supported():
             try:
                 self._found = measure(self.make_env, self.name, self._key)
             except CannotTravel as error:
@@ -61,10 +61,10 @@ class Source:
                 warnings.warn(f"{error}. It is stepped in process", stacklevel=4)
         return self._found
 
-    def choice(self, num_envs: int, groups: int, cores: int | None) -> Choice:
+    def process_count(self, num_envs: int, groups: int, cores: int | None) -> ProcessCount:
         found = self.measured()
         if found is None:
-            return Choice(0, False, "it cannot be made in another process")
+            return ProcessCount(0, False, "it cannot be made in another process")
         return choose(found, num_envs, groups, cores or usable_cores())
 
     def pool(self, num_envs: int, where: Where, *, seed: int, groups: int, make_env: MakeEnv | None = None) -> EnvPool:
@@ -73,7 +73,7 @@ class Source:
         if processes == "auto":
             try:
                 found = self.measured()
-                processes, here, _ = self.choice(num_envs, groups, where.cores) if found else Choice(0, False, "")
+                processes, here, _ = self.process_count(num_envs, groups, where.cores) if found else ProcessCount(0, False, "")
                 for note in found.probe.notes if found else ():
                     warnings.warn(note, stacklevel=4)
             except CannotMake:
@@ -85,7 +85,7 @@ class Source:
             return SerialPool(
                 make_env or self.make_env, num_envs, id=self.name, seed=seed, groups=groups, on_nan=where.on_nan
             )
-        if not nursery.supported():
+        if not fork_server.supported():
             raise ValueError(f"{processes} environment processes were asked for, but they need Linux: take 0")
         return ProcessPool(
             self.make_env, num_envs, id=self.name, processes=processes, here=here, apart=where.apart, seed=seed, groups=groups,

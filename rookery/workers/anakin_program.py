@@ -1,4 +1,4 @@
-"""The Program: environments, acting, replay and learning compiled into one, run for many updates per call.
+"""The AnakinProgram: environments, acting, replay and learning compiled into one, run for many updates per call.
 
 The whole state of training is one tree of arrays, the Carry: a call maps it to the next one, and a snapshot is a copy of it.
 Several agents that differ in their seed alone are a leading axis of every array. An update that is not finite is never
@@ -23,11 +23,11 @@ from rookery.envs.jax_env import JaxEnv
 from rookery.envs.jax_slots import Programs, from_host, programs, slot_seeds, to_host
 from rookery.types import Agent, Array, Batch, Episode, PyTree, Report, Rollout, TrainState
 from rookery.workers import ring as rings
-from rookery.workers.flat import path_name, to_flat
 from rookery.workers.learner import initial
 from rookery.workers.nonfinite import NonFinite, culprit, guarded
 from rookery.workers.shapes import rollout_specs
-from rookery.workers.unroll import Ended, Streams, begin, unroll
+from rookery.workers.tree_paths import path_name, to_flat
+from rookery.workers.unroll import Ended, ScanState, begin, unroll
 
 # Of the program alone. Processor time of one PPO update (40 minibatches of 256, two networks of 64, 64), measured on a busy
 # machine: 15 to 16 ms with startup's library fusions of a product with its bias and tanh, 13.2 to 13.4 with the product alone
@@ -48,16 +48,16 @@ class Pace(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """One agent; with several, [S, ...]."""
+    """The whole state of one agent's training; with several, [S, ...]."""
 
     seed: Array  # uint32 scalar
     state: TrainState
-    streams: Streams
+    streams: ScanState
     ring: Any  # a Ring; (): each rollout is learned from once
 
 
 class Told(NamedTuple):
-    """What a turn tells of itself."""
+    """The statistics of a turn, on the device."""
 
     steps: Array  # valid rows that were collected
     ended: Ended  # [rollouts, T, B]
@@ -70,7 +70,7 @@ class Told(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """What came of a call."""
+    """The result of a call."""
 
     version: int  # updates of each agent so far
     params: PyTree  # of the first seed; never donated: may be held and published
@@ -83,7 +83,7 @@ class Advanced(NamedTuple):
     seconds: float
 
 
-class Program:
+class AnakinProgram:
     def __init__(
         self, agent: Agent, env: JaxEnv, *, num_envs: int, num_seeds: int, pace: Pace, seed: int, snapshot: PyTree | None = None
     ) -> None:
@@ -101,8 +101,8 @@ class Program:
             self._restore(snapshot)
         self._run = compiled_loop(agent, environments, num_envs, self._many, pace)
 
-    def _first(self, seed: int, init: Callable[..., TrainState], start: Callable[..., Streams]) -> Carry:
-        """Keys and seeds are those of a Learner and of a Collector with a JaxPool: such a run does the same."""
+    def _first(self, seed: int, init: Callable[..., TrainState], start: Callable[..., ScanState]) -> Carry:
+        """Make the first state, with the keys and seeds of a Learner and a Collector over a JaxPool: such a run is the same."""
         entropy = np.random.SeedSequence((seed, 0, 0, 0))
         pool_seed, ids = int(entropy.generate_state(1)[0] >> 1), range(self._num_envs)
         streams = start(slot_seeds(pool_seed, ids, [0] * self._num_envs))
@@ -116,7 +116,7 @@ class Program:
     # ------------------------------------------------------------------------------------------------ the host
 
     def advance(self) -> Advanced:
-        """One call: `turns` turns; the first one with a replay only collects what it needs before its first update."""
+        """Run `turns` turns in one compiled call; with a replay, the first one only collects until updates can begin."""
         begin_seconds, pace, T = time.perf_counter(), self._pace, self._agent.needs.rollout_length
         missing = pace.warm_up - (self._rollouts - self._kept_from)
         turns = pace.turns if missing <= 0 else -(-missing // pace.rollouts)
@@ -143,12 +143,12 @@ class Program:
         )
 
     def _explore(self, rollout: int) -> PyTree:
-        """Of the agent's n-th rollout: every row before it is taken for a step, so that it depends on nothing else."""
+        """Schedule the n-th rollout's exploration: every row before it counts as a step, so that it depends on nothing else."""
         steps = rollout * self._num_envs * self._agent.needs.rollout_length
         return self._agent.explore(np.arange(self._num_envs), self._num_envs, steps)
 
     def _episodes(self, ended: Ended) -> list[Episode]:
-        """Those that ended, in the order of time. ended: of [turns, (seeds,) rollouts, T, B]"""
+        """List the episodes that ended, in the order of time. ended: of [turns, (seeds,) rollouts, T, B]"""
         in_time = lambda x: np.moveaxis(x, 1, 3) if self._many else x[:, :, :, None]  # [turns, rollouts, T, seeds, B]
         over, total, length = (in_time(x) for x in ended)
         where = over.nonzero()
@@ -156,7 +156,7 @@ class Program:
         return [Episode(*one) for one in zip(ids.tolist(), total[where].tolist(), length[where].tolist())]
 
     def _check_finite(self, told: Told) -> None:
-        """Raises NonFinite for the first update that was refused, or for the first rollout that holds what is no number."""
+        """Raise NonFinite for the first update that was refused, or for the first rollout that is not finite."""
         one = lambda x: x if self._many else np.asarray(x)[:, None]  # [turns, seeds, ...]
         data = one(told.data_finite)
         for turn, number, leaf in np.argwhere(~data):
@@ -175,7 +175,7 @@ class Program:
             raise NonFinite(culprit(update, None, report, finite[turn, number, nth], params))
 
     def _agent_of(self, number: int) -> Carry:
-        """The agent of one seed, without its environments' past."""
+        """Slice out the agent of one seed, without its environments' past."""
         alone = self._carry._replace(ring=())
         return jax.tree.map(lambda x: x[number], alone) if self._many else alone
 
@@ -185,7 +185,7 @@ class Program:
     # -------------------------------------------------------------------------------------------------- keeping
 
     def snapshot(self) -> PyTree:
-        """learner: the agent of the first seed, as every topology saves the one that is evaluated; program: all of them."""
+        """Save all agents (program), and that of the first seed as every topology saves the one that is evaluated (learner)."""
         table: TableSpec | None = self._agent.needs.table
         large = table is not None and arrays.nbytes(jax.tree.leaves(self._carry.ring)) > table.config.save_megabytes << 20
         ring = None if large else {path_name(path): to_host(leaf) for path, leaf in _paths(self._carry.ring)}
@@ -275,7 +275,7 @@ def compiled_loop(agent: Agent, environments: Programs, num_envs: int, many: boo
 
 
 def _repeat(function: Callable[..., Any], carry: Any, inputs: PyTree, times: int) -> tuple[Any, Any]:
-    """A scan; where it would go round once, no loop: XLA looks into straight-line code."""
+    """Scan; where it would go round once, without a loop: XLA optimises straight-line code."""
     if times > 1:
         return jax.lax.scan(function, carry, inputs, length=times)
     carry, out = function(carry, jax.tree.map(lambda x: x[0], inputs))

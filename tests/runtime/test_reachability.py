@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from rookery.runtime.links import Links, connected
+from rookery.runtime.reachability import Reachability, connected
 
 MACHINES = {"a": ("10.0.0.1", 1), "b": ("10.0.0.2", 1)}
 
@@ -14,12 +14,14 @@ class Network:
 
     def __init__(self, *up: str) -> None:
         self.time, self.up = 0.0, set(up)
-        self.links = Links(reached=lambda machines, seconds: self.up & {*machines}, clock=lambda: self.time, silent_seconds=6.0)
+        self.reachability = Reachability(
+            reached=lambda machines, seconds: self.up & {*machines}, clock=lambda: self.time, silent_seconds=6.0
+        )
 
     def after(self, *seconds: float, machines: dict = MACHINES) -> set[str]:
         for each in seconds:
             self.time += each
-            silent = self.links.look(machines)
+            silent = self.reachability.look(machines)
         return silent
 
 

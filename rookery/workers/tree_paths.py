@@ -10,17 +10,17 @@ from rookery.types import PyTree
 
 
 def path_name(path: tuple) -> str:
-    """network/heads/policy/kernel"""
+    """Join the keys of a path: network/heads/policy/kernel."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def to_flat(tree: PyTree) -> dict[str, np.ndarray]:
-    """A tree as path -> array: readable without the classes that it was made of."""
+    """Flatten a tree to path -> array: readable without the classes that it was made of."""
     return {path_name(path): np.array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def from_flat(like: PyTree, flat: dict[str, np.ndarray]) -> PyTree:
-    """The inverse of `to_flat`, shaped like `like`; says what differs where it cannot be."""
+    """Invert `to_flat`, in the structure of `like`; say what differs where it cannot be done."""
     wanted = jax.tree_util.tree_leaves_with_path(like)
     names = {path_name(path): leaf for path, leaf in wanted}
     problems = [f"{name} is missing" for name in names if name not in flat]

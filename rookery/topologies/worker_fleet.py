@@ -1,4 +1,4 @@
-"""A fleet of whole workers: each plays and learns by itself, so each has environments, streams and a snapshot of its own."""
+"""A fleet of workers that collect and learn by themselves: each has environments, streams and a snapshot of its own."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rookery.topologies.job import LIFE, Job
 from rookery.types import Agent, PyTree
 
 
-def place_workers(
+def spawn_fleet(
     job: Job, worker: Callable[..., W], role: str, *, count: int, envs_each: int, groups: int, snapshot: PyTree | None,
     **options: Any,
 ) -> Fleet[W]:  # fmt: skip
-    """`count` workers, one call in flight each; the life that a snapshot was taken of goes on, every other begins anew.
+    """Spawn `count` workers, one call in flight each. A life that is in the snapshot resumes; a replacement begins anew.
 
     snapshot: with the workers' own under `workers` and their `lives`; options: for the worker's constructor.
     """
@@ -47,8 +47,8 @@ def place_workers(
     return fleet
 
 
-def head_count(fleet: Fleet) -> dict[str, int]:
-    """How many work, and what was lost since the start."""
+def fleet_counts(fleet: Fleet) -> dict[str, int]:
+    """Count the workers, and what was lost since the start."""
     roster = fleet.roster
     return {
         f"{fleet.role}s": roster.count("working", "leaving"),
@@ -58,5 +58,5 @@ def head_count(fleet: Fleet) -> dict[str, int]:
 
 
 def slow_bytes(agent: Agent) -> int:
-    """Of what travels beside the parameters: a target network."""
+    """Size up what is broadcast beside the parameters: a target network."""
     return arrays.nbytes(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).slow))

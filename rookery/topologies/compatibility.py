@@ -1,4 +1,4 @@
-"""What fits what: which agents a topology can drive, and the figures that follow from both.
+"""Compatibility of agents and topologies: which agents a topology can drive, and the counts that follow from both.
 
 Functions of a topology; a topology takes those that hold for it as methods of its own.
 """
@@ -12,7 +12,7 @@ from rookery.types import Agent, Spec
 
 
 def collector_roles(topology: Any) -> dict[str, tuple[int, int]]:
-    """Of a topology whose collectors live apart; with central inference, of one whose environments do."""
+    """Count the collectors that a cluster hosts; with central inference, the hosts of environments in their place."""
     least, most = span(topology.collectors)
     if getattr(topology, "inference", "local") == "local":
         return {"collector": (least, most)}
@@ -22,19 +22,19 @@ def collector_roles(topology: Any) -> dict[str, tuple[int, int]]:
 
 
 def fixed_rollouts(topology: Any, agent: Agent, spec: Spec) -> str | None:
-    """What a topology of fixed rollouts cannot drive."""
+    """Refuse an agent that learns from whole episodes: rollouts have a fixed length."""
     if not agent.needs.whole_episodes:
         return None
     return "it learns from the returns of whole episodes, and rollouts are cut at a fixed length: use Evolution"
 
 
 def rows_of(algorithm: Any) -> int:
-    """The length of its rollouts; one that has none learns from whole episodes, and is refused once its agent is built."""
+    """Return the rollout length of an algorithm; one without learns from whole episodes and is refused with its agent."""
     return getattr(algorithm, "rollout_length", 1)
 
 
 def steps_per_batch(topology: Any, algorithm: Any) -> float:
-    """Steps per update: those that an algorithm with a replay asks for, else the rows of a batch."""
+    """Count the environment steps per update: those that an algorithm with a replay asks for, else the rows of a batch."""
     steps = getattr(algorithm, "steps_per_update", None)
     if steps is not None:
         return steps
@@ -43,7 +43,7 @@ def steps_per_batch(topology: Any, algorithm: Any) -> float:
 
 
 def shipped_gradients(agent: Agent, spec: Spec) -> str | None:
-    """What a topology that ships gradients cannot drive."""
+    """Refuse an agent without gradients that one worker could send and another apply."""
     if agent.needs.whole_episodes:
         return "it learns from the returns of whole episodes and has no gradients: use Evolution"
     if agent.gradients is None or agent.apply is None:

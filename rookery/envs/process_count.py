@@ -15,12 +15,12 @@ from contextlib import suppress
 from os import getcwd
 from typing import Any, NamedTuple
 
-from rookery.envs import nursery
-from rookery.envs.host import MakeEnv
+from rookery.envs import fork_server
+from rookery.envs.gym_envs import MakeEnv
 from rookery.envs.pool import EnvironmentFailed
 from rookery.envs.probe import Probe
 from rookery.envs.process_pool import pack
-from rookery.envs.worker import Mail
+from rookery.envs.worker import Mailbox
 
 ECHOES = 20
 PLAY_SECONDS = 0.15
@@ -31,7 +31,7 @@ class Measured(NamedTuple):
     wake_seconds: float  # to another process and back
 
 
-class Choice(NamedTuple):
+class ProcessCount(NamedTuple):
     processes: int  # 0: in this process alone
     here: bool  # and a share of them in this process
     why: str
@@ -50,9 +50,9 @@ def measure(make_env: MakeEnv, id: str, key: Any = None, *, timeout: float = 120
         return _known[key]
     packed = pack(make_env, id)
     mine, theirs = socket.socketpair()
-    child = nursery.shared().spawn(theirs)
+    child = fork_server.shared().spawn(theirs)
     theirs.close()
-    mail = Mail(mine)
+    mail = Mailbox(mine)
     try:
         mail.send("probe", make=packed, name=id, seconds=PLAY_SECONDS, path=sys.path, cwd=getcwd())
         answer = _receive(mail, child, id, timeout)
@@ -69,7 +69,7 @@ def measure(make_env: MakeEnv, id: str, key: Any = None, *, timeout: float = 120
     return found
 
 
-def choose(measured: Measured, num_envs: int, groups: int, cores: int) -> Choice:
+def choose(measured: Measured, num_envs: int, groups: int, cores: int) -> ProcessCount:
     """With one group every core steps while the caller waits; with more, one core is left to the caller.
 
     Where waking is a good part of what there is to do, the caller steps a share itself: it has nobody to wait for then, but an
@@ -79,28 +79,28 @@ def choose(measured: Measured, num_envs: int, groups: int, cores: int) -> Choice
     alone = size * step
     each = f"{_time(step)} a step, {_time(wake)} to wake a process: {size} steps take {_time(alone)} in process"
     if cores == 1 or size == 1 or alone < 2 * wake:
-        return Choice(0, False, f"{each}, too little to be shared" if cores > 1 else f"{each}, and there is one core")
+        return ProcessCount(0, False, f"{each}, too little to be shared" if cores > 1 else f"{each}, and there is one core")
     if groups > 1:
         processes = min(cores - 1, size)
-        return Choice(processes, False, f"{each}, and another group is decided on meanwhile")
+        return ProcessCount(processes, False, f"{each}, and another group is decided on meanwhile")
     shares = min(cores, size)
     if alone / shares < 10 * wake:
-        return Choice(shares - 1, True, f"{each}, {_time(alone / shares)} if {shares} share them")
-    return Choice(shares, False, f"{each}, {_time(alone / shares + wake)} in {shares} processes")
+        return ProcessCount(shares - 1, True, f"{each}, {_time(alone / shares)} if {shares} share them")
+    return ProcessCount(shares, False, f"{each}, {_time(alone / shares + wake)} in {shares} processes")
 
 
-def _receive(mail: Mail, child: nursery.Child, id: str, timeout: float) -> dict[str, Any]:
+def _receive(mail: Mailbox, child: fork_server.Forked, id: str, timeout: float) -> dict[str, Any]:
     ready, _, _ = select.select([mail.socket.fileno(), child.pidfd], [], [], timeout)
     if not ready:
         raise EnvironmentFailed(f"{id!r}: making one and playing it for a moment took more than {timeout:g} s", 0)
     try:
         return mail.receive()
     except (EOFError, OSError):
-        ended = nursery.shared().status(child.pid)
+        ended = fork_server.shared().status(child.pid)
         raise EnvironmentFailed(f"{id!r}: the process that tried it {ended}", 0) from None
 
 
-def _echoes(mail: Mail, child: nursery.Child, id: str) -> list[float]:
+def _echoes(mail: Mailbox, child: fork_server.Forked, id: str) -> list[float]:
     seconds = []
     for _ in range(ECHOES):
         begin = time.perf_counter()

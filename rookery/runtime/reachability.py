@@ -19,7 +19,7 @@ LOOK_SECONDS = 1.0  # between looks, and for an answer to one
 SILENT_SECONDS = 6.0
 
 
-class Links:
+class Reachability:
     """Remembers when each machine last answered. `look` takes at most LOOK_SECONDS."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Links:
         self._looked = clock()
 
     def look(self, machines: Mapping[str, Address]) -> set[str]:
-        """-> those of `machines` (by name) that have been silent for too long."""
+        """Probe all machines once. -> those (by name) that have been silent for too long."""
         heard = self._reached(machines, LOOK_SECONDS)
         before, self._looked = self._looked, self._clock()
         stopped = self._looked - before > self._silent_seconds / 2  # it is we who slept: that says nothing of the others
@@ -44,7 +44,7 @@ class Links:
 
 
 def connected(machines: Mapping[str, Address], seconds: float) -> set[str]:
-    """Those that accept a connection in time; all are asked at once."""
+    """Connect to all at once. -> those that accept in time."""
     poll = select.poll()
     asked: dict[int, tuple[str, socket.socket]] = {}
     answered: set[str] = set()

@@ -1,6 +1,6 @@
 """Gymnasium environments of one process, stepped one after the other into arrays that are given.
 
-The Host makes, resets, steps and judges them; who owns the arrays, and whether another process reads them, is not its
+GymEnvs makes, resets, steps and judges them; who owns the arrays, and whether another process reads them, is not its
 business: `serial.SerialPool` gives it arrays of its own, `worker` arrays that are shared with the pool's process.
 
 An environment that raises, or answers what its spaces do not allow, does not stop the others: `advance` steps all that
@@ -44,7 +44,7 @@ class Broken(Exception):
     """What is wrong with an answer; its cause is what the environment raised, if it did."""
 
 
-class Host:
+class GymEnvs:
     """The environments `ids` of a pool of `num_envs`, by their number in the pool."""
 
     def __init__(self, make_env: MakeEnv, ids: Iterable[int], num_envs: int, *, name: str, clip: bool = False) -> None:
@@ -84,7 +84,7 @@ class Host:
         self.envs[env] = self._make()
         self._check_spaces(env)
 
-    def advance(self, ids: Sequence[int], actions: Iterable[Any], answer: Answer) -> list[Failure]:
+    def advance(self, ids: Sequence[int], actions: Iterable[Any], answer: AnswerRows) -> list[Failure]:
         """One step of each, or the reset that is due; `actions`: one per id, ignored where a reset is due."""
         self.calls, self.busy = self.calls + 1, True
         try:
@@ -98,7 +98,7 @@ class Host:
 
     # ------------------------------------------------------------------------------------------ one environment
 
-    def _advance(self, ids: Sequence[int], actions: Iterable[Any], answer: Answer) -> list[Failure]:
+    def _advance(self, ids: Sequence[int], actions: Iterable[Any], answer: AnswerRows) -> list[Failure]:
         failures, start, ended, now = [], answer.start, self._ended, self.now
         rows = slice(ids[0] - start, ids[-1] + 1 - start)
         if len(ids) != rows.stop - rows.start:
@@ -128,7 +128,7 @@ class Host:
         self._judge(ids, rows, actions, answer, failures)
         return failures
 
-    def _start(self, env: int, answer: Answer) -> None:
+    def _start(self, env: int, answer: AnswerRows) -> None:
         try:
             answered = self.envs[env].reset(seed=self._reseed[env])
         except (Exception, SystemExit) as error:
@@ -142,7 +142,7 @@ class Host:
         self._write(row, observation, answer)
         answer.reward[row], answer.first[row] = 0.0, True
 
-    def _take(self, env: int, action: Any, answered: Any, answer: Answer) -> None:
+    def _take(self, env: int, action: Any, answered: Any, answer: AnswerRows) -> None:
         """Any answer to a step: written where it is right, refused where it is not."""
         try:
             observation, reward, terminated, truncated, _ = answered
@@ -165,7 +165,7 @@ class Host:
             answer.terminated[row], answer.truncated[row] = terminated, truncated
             self._ended[env] = True
 
-    def _write(self, row: int, observation: PyTree, answer: Answer) -> None:
+    def _write(self, row: int, observation: PyTree, answer: AnswerRows) -> None:
         for leaf in answer.leaves:
             value = observation
             if leaf.keys:
@@ -179,7 +179,7 @@ class Host:
             else:
                 leaf.buffer[row] = self._converted(leaf, value)
 
-    def _converted(self, leaf: Leaf, value: Any) -> Any:
+    def _converted(self, leaf: LeafBuffer, value: Any) -> Any:
         """A value that needs a closer look: not an array of the declared type, or one with a range of its own."""
         array = np.asarray(value)
         if array.shape != leaf.shape or not np.can_cast(array.dtype, leaf.buffer.dtype, "same_kind"):
@@ -193,7 +193,9 @@ class Host:
                 raise Broken(f"{leaf.name} = {value} is outside its space {leaf.space}")
         return spaces.saturate(leaf.space, array) if leaf.narrowed else array
 
-    def _judge(self, ids: Sequence[int], rows: Any, actions: Iterable[Any], answer: Answer, failures: list[Failure]) -> None:
+    def _judge(
+        self, ids: Sequence[int], rows: Any, actions: Iterable[Any], answer: AnswerRows, failures: list[Failure]
+    ) -> None:
         """What can be judged for all rows at once: numbers that are not finite, and values outside of their box."""
         broken = {failure.env_id for failure in failures}
         for name, buffer in answer.floats:
@@ -218,7 +220,7 @@ class Host:
                         f"space {_short(leaf.space)}; they are used as they are"
                     )
 
-    def _make_finite(self, env: int, name: str, answer: Answer) -> None:
+    def _make_finite(self, env: int, name: str, answer: AnswerRows) -> None:
         row = env - answer.start
         self.clipped += 1
         self._note(f"{self.name!r}: {name} is not finite; it is made so (--on-nan clip)")
@@ -282,7 +284,7 @@ class Host:
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf:
+class LeafBuffer:
     name: str
     keys: tuple[Any, ...]  # how to reach it in an observation
     shape: tuple[int, ...]
@@ -297,7 +299,7 @@ class Leaf:
     buffer: np.ndarray  # [B, *shape]
 
 
-class Answer:
+class AnswerRows:
     """The arrays of some environments: row 0 belongs to the environment `start`."""
 
     def __init__(
@@ -321,7 +323,7 @@ class Answer:
         self.floats = [(name, b) for name, b in [*named, ("reward", reward)] if b.dtype.kind == "f"]
 
 
-def _leaf(path: str, keys: tuple[Any, ...], space: Any, tree: PyTree) -> Leaf:
+def _leaf(path: str, keys: tuple[Any, ...], space: Any, tree: PyTree) -> LeafBuffer:
     for key in keys:
         tree = tree[key]
     limit = space.n if isinstance(space, gs.Discrete) else space.nvec if isinstance(space, gs.MultiDiscrete) else None
@@ -333,7 +335,7 @@ def _leaf(path: str, keys: tuple[Any, ...], space: Any, tree: PyTree) -> Leaf:
     with np.errstate(over="ignore"):
         low = (space.low - slack * np.maximum(1, np.abs(space.low))).astype(np.float32) if bounded else None
         high = (space.high + slack * np.maximum(1, np.abs(space.high))).astype(np.float32) if bounded else None
-    return Leaf(
+    return LeafBuffer(
         path or "observation", keys, tree.shape[1:], space, declared, narrowed, begin, limit,
         plain=limit is None and not narrowed, low=low, high=high, buffer=tree,
     )  # fmt: skip

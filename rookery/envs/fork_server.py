@@ -1,12 +1,12 @@
-"""The nursery: a small process that forks the workers of environments, quickly and safely.
+"""The fork server: a small process that forks the workers of environments, quickly and safely.
 
-    this process (jax, threads) ──socket──▶ nursery (numpy, gymnasium; one thread) ──fork──▶ worker, worker, ...
+    this process (jax, threads) ──socket──▶ fork server (numpy, gymnasium; one thread) ──fork──▶ worker, worker, ...
 
 A process that holds JAX must not be forked, and a fresh interpreter takes half a second to import what an environment
 needs. So one fresh interpreter imports it once, and workers are forked from there in milliseconds.
 
-Who outlives whom: the nursery ends when its owner does, however that happens (it watches the owner's pidfd and its
-socket), and the kernel kills every worker when the nursery ends (PR_SET_PDEATHSIG, which is safe here because the nursery
+Who outlives whom: the fork server ends when its owner does, however that happens (it watches the owner's pidfd and its
+socket), and the kernel kills every worker when the fork server ends (PR_SET_PDEATHSIG, which is safe here because the server
 has one thread). So nothing is left behind, even if a worker hangs in C code, and without a thread in any of them.
 """
 
@@ -40,12 +40,12 @@ def supported() -> bool:
 # --------------------------------------------------------------------------------------------- the owner's side
 
 
-class Child(NamedTuple):
+class Forked(NamedTuple):
     pid: int
     pidfd: int  # readable when it has ended; it is never another process, whatever becomes of the number
 
 
-class Nursery:
+class ForkServer:
     """One per process is enough, see `shared()`. Any thread may use it."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Nursery:
         self._socket.settimeout(30)
         self._ended: dict[int, int] = {}  # pid -> wait status
         path = os.pathsep.join(dict.fromkeys(entry or os.getcwd() for entry in sys.path))
-        program = f"from rookery.envs.nursery import main; main({theirs.fileno()}, {os.getpid()})"
+        program = f"from rookery.envs.fork_server import main; main({theirs.fileno()}, {os.getpid()})"
         with signals.Shielded():
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
@@ -69,7 +69,7 @@ class Nursery:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def spawn(self, control: socket.socket) -> Child:
+    def spawn(self, control: socket.socket) -> Forked:
         """Forks a worker that serves `control`; the caller closes its own copy of that end."""
         with self._lock:
             try:
@@ -77,7 +77,7 @@ class Nursery:
                 while True:
                     message, fds = self._receive()
                     if message["event"] == "born":
-                        return Child(message["pid"], fds[0])
+                        return Forked(message["pid"], fds[0])
             except (OSError, EOFError) as error:
                 raise ConnectionError(f"the process that starts environment workers is gone: {error}") from error
 
@@ -98,7 +98,7 @@ class Nursery:
         return f"exited with status {os.WEXITSTATUS(ended)}"
 
     def close(self) -> None:
-        """Ends the nursery and every worker that is left."""
+        """Ends the fork server and every worker that is left."""
         self._socket.close()
         try:
             self._process.wait(5)
@@ -116,27 +116,27 @@ class Nursery:
         return message, fds
 
 
-_shared: Nursery | None = None
+_shared: ForkServer | None = None
 _owner = 0
 _shared_lock = threading.Lock()
 
 
-def shared() -> Nursery:
-    """The nursery of this process; started when first asked for, and anew if it was lost. It ends with the process."""
+def shared() -> ForkServer:
+    """The fork server of this process; started when first asked for, and anew if it was lost. It ends with the process."""
     global _shared, _owner
     with _shared_lock:
         if _shared is None or _owner != os.getpid() or not _shared.alive:
-            _shared, _owner = Nursery(), os.getpid()
+            _shared, _owner = ForkServer(), os.getpid()
             atexit.register(_close, _shared, os.getpid())
         return _shared
 
 
-def _close(nursery: Nursery, owner: int) -> None:
+def _close(fork_server: ForkServer, owner: int) -> None:
     if os.getpid() == owner:  # and not a fork of it
-        nursery.close()
+        fork_server.close()
 
 
-# -------------------------------------------------------------------------------------------- the nursery's side
+# ---------------------------------------------------------------------------------------- the fork server's side
 
 
 def main(fd: int, owner: int) -> None:
@@ -200,12 +200,12 @@ def _reap(commands: socket.socket) -> None:
             commands.send(json.dumps({"event": "died", "pid": pid, "status": status}).encode(), socket.MSG_DONTWAIT)
 
 
-def _be_worker(worker: Any, fd: int, nursery: int) -> None:
-    """The forked process: dies with the nursery, serves, and leaves without running the nursery's exit handlers."""
+def _be_worker(worker: Any, fd: int, fork_server: int) -> None:
+    """The forked process: dies with the fork server, serves, and leaves without running the server's exit handlers."""
     status = 1
     try:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() == nursery:  # else it had died before prctl
+        if os.getppid() == fork_server:  # else it had died before prctl
             worker.serve(socket.socket(fileno=fd))
             status = 0
     except BaseException:

@@ -16,8 +16,8 @@ from rookery.algorithms.es import ES
 from rookery.envs.pool import EnvironmentFailed
 from rookery.networks import NetworkConfig
 from rookery.types import Agent, Batch, Decision, Learned, Needs, TrainState
-from rookery.workers.breeder import Breeder, Generation, Shares, compiled, digest, kept_specs
 from rookery.workers.evaluator import Evaluator
+from rookery.workers.evolution_worker import EvolutionWorker, Generation, Shares, compiled, digest, kept_specs
 from rookery.workers.learner import Learner
 
 SMALL = NetworkConfig(hidden=(4,))
@@ -42,9 +42,9 @@ def naming(limit: int = 100) -> Agent:
     )  # fmt: skip
 
 
-def breeder(agent: Agent, make: Any, shares: Shares, seed: int = 0, **options: Any) -> Breeder:
+def worker(agent: Agent, make: Any, shares: Shares, seed: int = 0, **options: Any) -> EvolutionWorker:
     state = Learner(agent, seed=seed).snapshot()
-    return Breeder(agent, make, seed=seed, shares=shares, state=state, **options)
+    return EvolutionWorker(agent, make, seed=seed, shares=shares, state=state, **options)
 
 
 def played(env: int, action: int, steps: int) -> float:
@@ -54,7 +54,7 @@ def played(env: int, action: int, steps: int) -> float:
 
 @pytest.mark.parametrize("limit", [100, 3])
 def test_the_first_episode_of_each_member_counts_and_is_cut_at_the_limit(limit: int) -> None:
-    score = breeder(naming(limit), lambda: ScriptedPool(8), Shares(1, 8)).evaluate(0, 0)
+    score = worker(naming(limit), lambda: ScriptedPool(8), Shares(1, 8)).evaluate(0, 0)
     assert (score.generation, score.share) == (0, 0)
     lengths = [min(limit, length(env, 0)) for env in range(8)]
     assert score.length.tolist() == lengths and len(set(lengths)) > 2
@@ -78,7 +78,7 @@ def test_shares_have_every_member_once_and_neighbours_the_two_signs_of_the_same_
 def test_a_score_depends_on_the_share_and_not_on_who_evaluates_it_or_what_came_before() -> None:
     make = lambda: envs.make("CartPole-v1", 6)
     shares = Shares(4, 6)
-    one, two = breeder(CARTPOLE, make, shares), breeder(CARTPOLE, make, shares)
+    one, two = worker(CARTPOLE, make, shares), worker(CARTPOLE, make, shares)
     for share in (3, 0, 3, 2):
         two.evaluate(0, share)
     first, again = one.evaluate(0, 1), two.evaluate(0, 1)
@@ -86,14 +86,14 @@ def test_a_score_depends_on_the_share_and_not_on_who_evaluates_it_or_what_came_b
         np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
     jax.tree.map(np.testing.assert_array_equal, first.extras, again.extras)
     assert first.digest == again.digest and len(set(first.total.tolist())) > 1
-    other = breeder(CARTPOLE, make, shares, seed=1).evaluate(0, 1)
+    other = worker(CARTPOLE, make, shares, seed=1).evaluate(0, 1)
     assert other.total.tolist() != first.total.tolist()
 
 
 def test_a_member_gets_the_return_that_its_parameters_get_alone() -> None:
     """Against the Evaluator, one policy at a time, from the same states."""
     shares = Shares(2, 5)
-    mine = breeder(CARTPOLE, lambda: envs.make("CartPole-v1", 5), shares)
+    mine = worker(CARTPOLE, lambda: envs.make("CartPole-v1", 5), shares)
     score = mine.evaluate(0, 1)
     params = Learner(CARTPOLE, seed=0).params
     population = compiled(CARTPOLE)[0](params, shares.members(1), ops.random.key(0), np.uint32(1))
@@ -104,9 +104,9 @@ def test_a_member_gets_the_return_that_its_parameters_get_alone() -> None:
         assert found.returns[place] == score.total[place] and found.lengths[place] == score.length[place]
 
 
-def test_a_breeder_that_was_told_a_generation_has_the_learners_parameters_bit_for_bit() -> None:
+def test_a_worker_that_was_told_a_generation_has_the_learners_parameters_bit_for_bit() -> None:
     shares, learner = Shares(2, 4), Learner(CARTPOLE, seed=0)
-    mine = breeder(CARTPOLE, lambda: envs.make("CartPole-v1", 4), shares)
+    mine = worker(CARTPOLE, lambda: envs.make("CartPole-v1", 4), shares)
     for number in range(3):
         scores = [mine.evaluate(number, share) for share in range(2)]
         assert scores[0].digest == digest(learner.params)
@@ -117,7 +117,7 @@ def test_a_breeder_that_was_told_a_generation_has_the_learners_parameters_bit_fo
         learner.learn(generation.batch())
         mine.learn(generation)
         assert digest(learner.params) != before
-    with pytest.raises(RuntimeError, match="asked for generation 2, but this breeder is at 3"):
+    with pytest.raises(RuntimeError, match="asked for generation 2, but this worker is at 3"):
         mine.evaluate(2, 0)
 
 
@@ -136,10 +136,10 @@ def test_an_environment_that_fails_begins_its_episode_anew() -> None:
             self._slots[env_id] = slot._replace(episode=-1, step=0, ended=True)  # its next answer starts episode 0
 
     assert length(6, 0) == 4
-    score = breeder(naming(), lambda: Failing(8), Shares(1, 8)).evaluate(0, 0)
+    score = worker(naming(), lambda: Failing(8), Shares(1, 8)).evaluate(0, 0)
     np.testing.assert_allclose(score.total, [played(env, env % 4, 100) for env in range(8)])
     assert score.length[6] == 4 and score.extras["steps"][0, 6] == 4
-    assert [failure.env_ids for failure in score.mended] == [(6,)]
+    assert [failure.env_ids for failure in score.incidents] == [(6,)]
 
 
 def test_what_is_kept_of_an_episode_does_not_grow_with_the_network() -> None:
@@ -156,7 +156,7 @@ def test_the_memory_of_a_recurrent_policy_starts_anew_with_each_share() -> None:
     agent = ES(network=NetworkConfig(hidden=(4,), core="gru", core_size=3), max_episode_steps=20, sigma=0.5).build(
         envs.spec_of("CartPole-v1")
     )
-    one = breeder(agent, lambda: envs.make("CartPole-v1", 4), Shares(2, 4))
+    one = worker(agent, lambda: envs.make("CartPole-v1", 4), Shares(2, 4))
     assert one.evaluate(0, 0).total.tolist() == one.evaluate(0, 0).total.tolist()
 
 
@@ -165,6 +165,6 @@ def test_box_actions_and_trees_of_observations_are_played() -> None:
         spec = envs.spec_of(env)
         agent = ES(network=SMALL, max_episode_steps=9).build(spec)
         assert isinstance(spec.action, gymnasium.spaces.Box) or env == "dict-obs"
-        score = breeder(agent, lambda env=env: envs.make(env, 3), Shares(2, 3)).evaluate(0, 0)
+        score = worker(agent, lambda env=env: envs.make(env, 3), Shares(2, 3)).evaluate(0, 0)
         assert np.isfinite(score.total).all() and score.length.max() <= 9
     assert SPEC.id == "scripted"

@@ -9,7 +9,7 @@ from rookery.envs.pool import EnvironmentFailed, Kind
 from rookery.types import EnvPool, TimeStep
 
 
-class Mended(NamedTuple):
+class Incident(NamedTuple):
     """A failure that was survived."""
 
     env_ids: tuple[int, ...]  # those that were rebuilt
@@ -18,16 +18,16 @@ class Mended(NamedTuple):
     times: int = 1  # how often, of clipped answers
 
 
-class Mender:
-    """Resets and receives from a pool; what fails is rebuilt, `restarts` times without progress in between.
+class Restarts:
+    """Resets and receives from a pool; what fails is rebuilt, `allowed` times without progress in between.
 
     Whoever is rebuilt is charged, so all that lived in a process that died; progress is counted of each by itself.
     """
 
-    def __init__(self, pool: EnvPool, *, restarts: int) -> None:
-        self._pool, self._restarts = pool, restarts
+    def __init__(self, pool: EnvPool, *, allowed: int) -> None:
+        self._pool, self._allowed = pool, allowed
         self._debts: dict[int, Budget] = {}  # of the environments that failed and have not made up for it
-        self._mended: list[Mended] = []
+        self._incidents: list[Incident] = []
         self._clipped = 0  # answers, as the pool has counted them
 
     def reset(self, seed: int) -> TimeStep:
@@ -35,7 +35,7 @@ class Mender:
             try:
                 return self._pool.reset(seed)
             except EnvironmentFailed as error:
-                self._mend(error)
+                self._rebuild(error)
 
     def recv(self, group: int = 0) -> TimeStep:
         while (answer := self.try_recv(group)) is None:
@@ -47,19 +47,19 @@ class Mender:
         try:
             step = self._pool.recv(group)
         except EnvironmentFailed as error:
-            self._mend(error)
+            self._rebuild(error)
             return None
         if self._debts:
             self._credit(step)
         return step
 
-    def take(self) -> list[Mended]:
-        """What was mended since the last call."""
-        mended, self._mended = self._mended, []
+    def take(self) -> list[Incident]:
+        """The incidents since the last call."""
+        incidents, self._incidents = self._incidents, []
         if (clipped := getattr(self._pool, "clipped", 0)) != self._clipped:
-            mended.append(Mended((), "", "clipped", clipped - self._clipped))
+            incidents.append(Incident((), "", "clipped", clipped - self._clipped))
             self._clipped = clipped
-        return mended
+        return incidents
 
     def _credit(self, step: TimeStep) -> None:
         """Steps that were answered pay for the failures before them."""
@@ -71,10 +71,10 @@ class Mender:
             if debt.spent == 0.0:
                 del self._debts[env]
 
-    def _mend(self, error: EnvironmentFailed) -> None:
+    def _rebuild(self, error: EnvironmentFailed) -> None:
         while True:
             self._spend(error)
-            self._mended.append(Mended(error.lost, str(error), error.kind))
+            self._incidents.append(Incident(error.lost, str(error), error.kind))
             try:
                 return self._pool.rebuild(error.env_id)
             except EnvironmentFailed as again:
@@ -86,9 +86,9 @@ class Mender:
         if error.kind == "not finite":
             policies = "--on-nan drop-episode cuts such episodes short, --on-nan clip makes their numbers finite"
             raise EnvironmentFailed(f"{error}\n{policies}", error.env_id, error.lost, error.kind) from error
-        left = [self._debts.setdefault(env, Budget(self._restarts)).spend() for env in error.lost]
+        left = [self._debts.setdefault(env, Budget(self._allowed)).spend() for env in error.lost]
         if not all(left):
-            budget = f"it was rebuilt {self._restarts} times (--env-restarts) without a whole episode, or {GOOD_STEPS} steps "
+            budget = f"it was rebuilt {self._allowed} times (--env-restarts) without a whole episode, or {GOOD_STEPS} steps "
             budget += "for each time, in between"
-            given_up = "it was not to be rebuilt (--env-restarts 0)" if self._restarts == 0 else budget
+            given_up = "it was not to be rebuilt (--env-restarts 0)" if self._allowed == 0 else budget
             raise EnvironmentFailed(f"{error}\n{given_up}", error.env_id, error.lost) from error

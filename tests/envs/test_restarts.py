@@ -1,4 +1,4 @@
-"""Failures are mended within a budget, in a pool and in a whole run."""
+"""What fails is rebuilt within a budget, in a pool and in a whole run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bad_envs import Counter, Faulty
 
 import rookery
 from rookery import envs
-from rookery.envs import EnvironmentFailed, Mender, nursery
+from rookery.envs import EnvironmentFailed, Restarts, fork_server
 from rookery.run import checkpoint
 
 OPTIONS = {"num_envs": 4, "rollout_length": 8, "network": {"hidden": (4,)}, "eval_episodes": 0}
@@ -24,31 +24,31 @@ OPTIONS = {"num_envs": 4, "rollout_length": 8, "network": {"hidden": (4,)}, "eva
 def failing():
     """A pool that fails at every third step."""
     pool = envs.make(partial(Faulty, "raises"), 2)
-    return pool, Mender(pool, restarts=3)
+    return pool, Restarts(pool, allowed=3)
 
 
-def fail_once(pool, mender):
+def fail_once(pool, restarts):
     for action in (0, 0, 1):
         pool.send(np.array([0, action]))
-        step = mender.recv()
+        step = restarts.recv()
     return step
 
 
 def test_what_fails_is_rebuilt_and_told():
-    pool, mender = failing()
-    mender.reset(0)
-    assert fail_once(pool, mender).first.tolist() == [False, True]
-    (mended,) = mender.take()
-    assert mended.env_ids == (1,) and "the simulator is gone" in mended.message and mender.take() == []
+    pool, restarts = failing()
+    restarts.reset(0)
+    assert fail_once(pool, restarts).first.tolist() == [False, True]
+    (incident,) = restarts.take()
+    assert incident.env_ids == (1,) and "the simulator is gone" in incident.message and restarts.take() == []
 
 
 def test_over_the_budget_it_ends_with_the_last_reason_and_the_flag():
-    pool, mender = failing()
-    mender.reset(0)
+    pool, restarts = failing()
+    restarts.reset(0)
     for _ in range(3):
-        fail_once(pool, mender)
+        fail_once(pool, restarts)
     with pytest.raises(EnvironmentFailed, match=r"simulator is gone[\s\S]*3 times \(--env-restarts\)"):
-        fail_once(pool, mender)
+        fail_once(pool, restarts)
 
 
 def test_a_run_goes_on_after_failures_and_counts_them(tmp_path):
@@ -65,14 +65,13 @@ def test_a_run_goes_on_after_failures_and_counts_them(tmp_path):
     assert "the simulator is gone" in log and "rebuilt" in log
 
 
-@pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+@pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 def test_a_run_survives_killed_workers(tmp_path):
     trainer = rookery.Trainer(
         "a2c", env=bad_envs.Slow, runs=str(tmp_path), total_steps=3000, env_processes=2, **OPTIONS
     )
-    children = lambda: [
-        int(pid) for pid in Path(f"/proc/{nursery.shared().pid}/task/{nursery.shared().pid}/children").read_text().split()
-    ]
+    server = lambda: fork_server.shared().pid
+    children = lambda: [int(pid) for pid in Path(f"/proc/{server()}/task/{server()}/children").read_text().split()]
     killed = 0
     with trainer:
         for progress in trainer:
@@ -83,12 +82,12 @@ def test_a_run_survives_killed_workers(tmp_path):
     assert killed == 5 and 1 <= result.metrics["env_failures"] <= 5
     assert result.status == "done" and result.metrics["env_steps"] >= 3000
     until = time.monotonic() + 2
-    while children():  # the nursery buries them
+    while children():  # the fork server buries them
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
-@pytest.mark.skipif(not nursery.supported(), reason="worker processes need Linux")
+@pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 def test_a_crash_loop_ends_the_run_with_the_last_checkpoint_intact(tmp_path):
     trainer = rookery.Trainer(
         "a2c", env=_DiesLater, runs=str(tmp_path), total_steps=10**6, env_processes=1, env_restarts=2,
@@ -136,7 +135,7 @@ def test_rollouts_of_a_rebuilt_environment_belong_to_a_new_stream():
             row = (int(rollout.stream[env]), int(rollout.step[env]) + t)
             assert row not in seen
             seen.add(row)
-        failures += len(collected.mended)
+        failures += len(collected.incidents)
         invalid += int((rollout.valid == 0).sum())
     assert failures >= 3 and invalid >= failures
     streams = {stream for stream, _ in seen}

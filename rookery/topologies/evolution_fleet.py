@@ -1,4 +1,4 @@
-"""A Flock: the learner and the breeders of an evolution, and who evaluates what."""
+"""EvolutionFleet: the learner and the workers of an evolution, and the assignment of shares of the population to workers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rookery.runtime.roster import Life, Roster, Terms
 from rookery.topologies.job import Job, Meters
 from rookery.trees import ArraySpec, tree_map
 from rookery.types import Agent, Episode, PyTree, Rollout
-from rookery.workers.breeder import Breeder, Generation, Score, Shares, digest, kept_specs
+from rookery.workers.evolution_worker import EvolutionWorker, Generation, Score, Shares, digest, kept_specs
 from rookery.workers.learner import Learner, Update
 
 
-class Flock:
-    """All of it belongs to the driver's thread."""
+class EvolutionFleet:
+    """Assigns shares, gathers scores, broadcasts generations. All of it belongs to the driver's thread."""
 
     def __init__(
         self, job: Job, meters: Meters, shares: Shares, *, workers: int, backups: bool, snapshot: PyTree | None
@@ -34,23 +34,23 @@ class Flock:
         self._digest = digest(self.params)
         patience = job.runtime.patience
         terms = Terms(least=workers, most=workers, call_deadline=patience, start_deadline=patience)
-        self.fleet = Fleet(job.runtime, "breeder", Roster(terms), self._breeder)
+        self.fleet = Fleet(job.runtime, "worker", Roster(terms), self._worker)
         self._asked: list[tuple[Life, int]] = []  # who evaluates what for this generation
         self.stale = self.apart = 0
         self.ask({})
         self.learner.call(Learner.warm_up, generation_specs(job.agent, shares.number * shares.size))
 
-    def _breeder(self, life: Life) -> Handle[Breeder]:
-        """With the newest state. Whatever the learner was asked before is in it, whatever comes after will be told."""
+    def _worker(self, life: Life) -> Handle[EvolutionWorker]:
+        """Spawn a worker with the learner's newest state; generations after that are broadcast to it."""
         self.meters.moved("parameters")
         return self.job.runtime.spawn(
-            Breeder, self.job.agent, self._make_pool, seed=self.job.seed, shares=self.shares,
+            EvolutionWorker, self.job.agent, self._make_pool, seed=self.job.seed, shares=self.shares,
             state=self.learner.call(Learner.snapshot).result(), env_restarts=self.job.env_restarts,
-            name=f"breeder-{life.place}", role="breeder",
+            name=f"worker-{life.place}", role="worker",
         )  # fmt: skip
 
     def ask(self, scores: dict[int, Score]) -> None:
-        """Gives every idle breeder a share that nobody evaluates or, as a backup, one that others still owe."""
+        """Assign to every idle worker a share that nobody evaluates or, as a backup, one that others still owe."""
         self.fleet.tend()
         while (who := self.fleet.next()) is not None:
             open_ = [share for share in range(self.shares.number) if share not in scores]
@@ -59,15 +59,15 @@ class Flock:
             if share is None or (owed[share] and (not self._backups or owed[share] > 1)):
                 return
             self._asked.append((who, share))
-            self.fleet.call(who, (who, share, self.version), Breeder.evaluate, self.version, share)
+            self.fleet.call(who, (who, share, self.version), EvolutionWorker.evaluate, self.version, share)
 
     def answers(self, scores: dict[int, Score], seconds: float) -> bool:
-        """Waits for the first breeder that is done or made, and takes in all that are. False: nothing has happened."""
+        """Wait for the first worker that is done or made, and process all that are. False: nothing has happened."""
         ready, _ = self.job.runtime.wait(self.fleet.waiting(), self.fleet.within(seconds))
         for (who, share, version), score in self.fleet.take(ready):
             if version == self.version:
                 self._asked.remove((who, share))
-            if score is None:  # its breeder is gone: somebody else evaluates the share
+            if score is None:  # its worker is gone: somebody else evaluates the share
                 continue
             if score.generation != self.version or share in scores:
                 self.stale += 1
@@ -76,13 +76,13 @@ class Flock:
                 self.apart += 1
                 self.meters.moved("scores")
                 self.meters.moved("parameters")
-                self.fleet.tell_one(who, Breeder.restore, self.learner.call(Learner.snapshot).result())
+                self.fleet.tell_one(who, EvolutionWorker.restore, self.learner.call(Learner.snapshot).result())
             else:
                 scores[share] = score
         return bool(ready)
 
     def count(self, scores: dict[int, Score]) -> Generation:
-        """The whole generation, in the order of its members, whoever answered first."""
+        """Join the scores of a generation, in the order of its members, and count its steps and episodes."""
         order = np.argsort(np.concatenate([self.shares.members(share) for share in range(self.shares.number)]))
         parts = [scores[share] for share in range(self.shares.number)]
         total, length, ended = (
@@ -95,14 +95,14 @@ class Flock:
         meters.finished += finished
         meters.episodes += len(finished)
         meters.env_steps += int(length.sum())
-        meters.count_mended([failure for part in parts for failure in part.mended])
+        meters.count_incidents([failure for part in parts for failure in part.incidents])
         for phase in ("env", "inference", "transfer"):
             meters.seconds[phase] = meters.seconds.get(phase, 0.0) + sum(part.seconds[phase] for part in parts)
         self._steps = int(length.sum())
         return Generation(self.version, total, length, extras)
 
     def tell(self, generation: Generation) -> None:
-        self.meters.moved("generations", self.fleet.tell(Breeder.learn, self.job.runtime.put(generation)))
+        self.meters.moved("generations", self.fleet.tell(EvolutionWorker.learn, self.job.runtime.put(generation)))
 
     def learned(self, update: Update) -> None:
         self.params, self.version, self._digest = update.params, update.version, digest(update.params)
@@ -114,18 +114,18 @@ class Flock:
     def workers(self) -> dict[str, int]:
         roster = self.fleet.roster
         working = roster.count("working", "leaving")
-        return {"breeders": working, "breeders_lost": roster.lost_workers, "shares_lost": roster.lost_calls}
+        return {"workers": working, "workers_lost": roster.lost_workers, "shares_lost": roster.lost_calls}
 
     def inspect(self) -> dict[str, float]:
         return {}
 
     def snapshot(self) -> PyTree:
-        """What is being evaluated is left out: whoever goes on evaluates it anew, with the same result."""
+        """Save the learner. What is being evaluated is left out: a resumed run evaluates it again, with the same result."""
         return {"learner": self.learner.call(Learner.snapshot).result(), "meters": self.meters.snapshot()}
 
 
 def generation_specs(agent: Agent, population: int) -> Rollout:
-    """Of the one row that `learn` is given."""
+    """Derive the shapes of the one row that `learn` is given."""
     kept = tree_map(lambda spec: arrays.aligned_zeros(spec.shape, spec.dtype), kept_specs(agent, population))
     row = Generation(0, np.zeros(population, np.float32), np.zeros(population, np.int32), kept).batch().rollout
     return tree_map(lambda x: ArraySpec(x.shape, x.dtype), row)

@@ -1,4 +1,4 @@
-"""A Rank: one of N processes that learn together, each from its columns of a batch (jax.distributed; gloo on CPU).
+"""A LearnerRank: one of N processes that learn together, each from its columns of a batch (jax.distributed; gloo on CPU).
 
 All ranks make every call alike. Together they are one Learner on a mesh of all their devices (see mesh.py): the state is the
 same in each, and what one of them says of an update is what one learner on the whole batch would say.
@@ -29,15 +29,15 @@ class PeerLost(RuntimeError):
     """Another rank did not take part in an update: it is gone, or cannot be reached."""
 
 
-class Cut(NamedTuple):
-    """Which columns of a rollout a rank learns from."""
+class BatchShare(NamedTuple):
+    """The columns of a rollout that a rank learns from."""
 
     start: int
     stop: int
 
 
-class Rank:
-    """Nothing of jax may be used before `join`: it decides which devices there are. Agents hold arrays, so they come later."""
+class LearnerRank:
+    """A Learner in a process group. No jax before `join`, which decides on devices: agents hold arrays and come later."""
 
     def __init__(self) -> None:
         self._number, self._count = 0, 1
@@ -45,14 +45,14 @@ class Rank:
         self._columns: Rollout | None = None
 
     def address(self) -> str:
-        """Where the ranks may meet, if this is the first of them."""
+        """Find a free port for jax's coordinator, which the first rank runs."""
         host = os.environ.get(HOST, "127.0.0.1")
         with socket.socket() as free:
             free.bind((host, 0))
             return f"{host}:{free.getsockname()[1]}"
 
     def join(self, address: str, number: int, count: int, devices: tuple[int, ...] | None) -> None:
-        """devices: which of this machine's are its own; None: all that it sees."""
+        """Join the process group. devices: which of this machine's are its own; None: all that it sees."""
         self._number, self._count = number, count
         if count == 1:
             return
@@ -63,7 +63,7 @@ class Rank:
         )  # fmt: skip
 
     def begin(self, agent: Agent, seed: int, devices: int, version: int, snapshot: PyTree | None) -> PyTree:
-        """Continues from a snapshot, as `version`: what was published before has numbers that are not given again.
+        """Resume from a snapshot, as `version`: numbers that were published before are not used again.
 
         -> the parameters, of the first rank."""
         agent = agent if self._number == 0 else agent._replace(inspect=None)  # one looks for all
@@ -72,39 +72,41 @@ class Rank:
         return self._plain(self._learner.params)
 
     def warm_up(self, specs: Rollout) -> None:
-        """specs: of the columns of this rank."""
+        """Compile the update. specs: of the columns of this rank."""
         assert self._learner is not None
         self._columns = arrays.allocate(specs)
         self._together(self._learner.warm_up, specs)
 
-    def learn(self, rollouts: Sequence[Rollout | None], cuts: Sequence[Cut], weight: np.ndarray, discount: float) -> Update:
-        """cuts: of each rollout, the columns that are this rank's; discount: multiplied in. None: a rollout that was lost."""
+    def learn(
+        self, rollouts: Sequence[Rollout | None], shares: Sequence[BatchShare], weight: np.ndarray, discount: float
+    ) -> Update:
+        """Make an update together. shares: this rank's columns of each rollout (None: a lost one); discount: multiplied in."""
         assert self._learner is not None
         rollout = rollouts[0]
         if len(rollouts) > 1 or discount != 1.0 or rollout is None:
-            rollout = self._joined(rollouts, cuts, discount)
+            rollout = self._joined(rollouts, shares, discount)
         update: Update = self._together(self._learner.learn, Batch(rollout, weight, ()))
         if self._number:
             return update._replace(params=None, report={}, priorities=None)
         priorities = None if update.priorities is None else np.asarray(update.priorities)
         return update._replace(params=self._plain(update.params), priorities=priorities)
 
-    def _joined(self, rollouts: Sequence[Rollout | None], cuts: Sequence[Cut], discount: float) -> Rollout:
-        """The columns side by side, copied once. Those of a rollout that was lost with its machine are no transitions."""
+    def _joined(self, rollouts: Sequence[Rollout | None], shares: Sequence[BatchShare], discount: float) -> Rollout:
+        """Join the columns, copied once. Those of a rollout that was lost with its machine are no transitions."""
         assert self._columns is not None
         to = 0
-        for rollout, cut in zip(rollouts, cuts):
-            place = arrays.columns(self._columns, slice(to, to + cut.stop - cut.start))
-            to += cut.stop - cut.start
+        for rollout, share in zip(rollouts, shares):
+            place = arrays.columns(self._columns, slice(to, to + share.stop - share.start))
+            to += share.stop - share.start
             if rollout is None:
                 tree_map(lambda x: x.fill(0), place)
             else:
-                tree_map(np.copyto, place, arrays.columns(rollout, slice(*cut)))
+                tree_map(np.copyto, place, arrays.columns(rollout, slice(*share)))
         self._columns.discount[:] *= np.float32(discount)
         return self._columns
 
     def inspect(self) -> dict[str, float]:
-        """Of the columns of this rank alone, so that nobody else need take part."""
+        """Compute the health metrics on this rank's columns alone, without a collective."""
         assert self._learner is not None
         return self._learner.inspect()
 
@@ -119,7 +121,7 @@ class Rank:
         return jax.tree.map(np.asarray, params) if self._number == 0 else None
 
     def _together(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What all ranks do at the same time; it breaks off when one of them is gone."""
+        """Run a collective computation; PeerLost where it breaks off because another rank is gone."""
         try:
             return function(*args)
         except jax.errors.JaxRuntimeError as error:
@@ -129,7 +131,7 @@ class Rank:
 
 
 def _listen_only_at(host: str) -> None:
-    """Gloo listens at whatever the machine's name stands for, unless it is told; jax has no option for it."""
+    """Make Gloo listen at `host` alone, not at whatever the machine's name stands for; jax has no option for it."""
     with contextlib.suppress(ImportError, AttributeError):
         from jaxlib import _jax
 

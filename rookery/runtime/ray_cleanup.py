@@ -1,6 +1,6 @@
 """Ends all processes of a Ray that a run started: the run itself does when it closes, and whoever outlives it when it cannot.
 
-    python undertaker.py DIRECTORY PID   # sleeps until the process PID is dead, then ends that Ray, removes it and leaves
+    python ray_cleanup.py DIRECTORY PID   # sleeps until the process PID is dead, then ends that Ray, removes it and leaves
 
 A driver that is killed takes the head of its Ray with it, but not all of its agents. So a small process waits for the
 driver's death beside it, by the kernel's word (a pidfd), in a session of its own where no signal for the run reaches it.
@@ -24,7 +24,7 @@ END_SECONDS = 5.0
 
 
 def watch_over(directory: Path) -> subprocess.Popen[bytes]:
-    """Starts the process that ends the Ray of `directory` when this one dies."""
+    """Start the process that ends the Ray of `directory` when this one dies."""
     command = [sys.executable, "-I", "-S", __file__, str(directory), str(os.getpid())]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -41,7 +41,7 @@ def end(directory: Path) -> None:
 
 
 def processes(directory: Path) -> list[int]:
-    """Those that have the mark of this Ray in their environment; of the dead, nothing can be read."""
+    """Find the processes with the mark of this Ray in their environment; of dead ones nothing can be read."""
     mark, found = f"{MARK}={directory}".encode(), []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ def processes(directory: Path) -> list[int]:
 
 
 def await_death(pid: int, seconds: float | None = None, *, kill: bool = False) -> bool:
-    """False: it still lives when the time is over. kill: it is not waited for alone."""
+    """Wait until a process is dead. False: it still lives when the time is over. kill: send SIGKILL first."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 
 
-class Carried(Exception):
-    """Class, args, state and traceback of an exception."""
+class RemoteError(Exception):
+    """The class, args, state and traceback of an exception, in a form that can be pickled."""
 
     def unpacked(self, where: str) -> BaseException:
         kind, args, state, trace = self.args
@@ -17,5 +17,5 @@ class Carried(Exception):
         return error
 
 
-def carried(error: BaseException) -> Carried:
-    return Carried(type(error), error.args, vars(error), "".join(traceback.format_exception(error)))
+def remote_error(error: BaseException) -> RemoteError:
+    return RemoteError(type(error), error.args, vars(error), "".join(traceback.format_exception(error)))

@@ -1,8 +1,8 @@
-"""The Breeder: evaluates a share of a population as one batch, and applies every generation to its own copy of the state.
+"""EvolutionWorker: evaluates a share of a population as one batch, and applies every generation to its own copy of the state.
 
 Every environment of its pool has a policy of its own: the perturbed parameters of a share are made once, on the device, and
 one compiled call per step decides for all of them. Each member plays one episode, its first. What comes of it, a Score, holds
-returns and not parameters. When all shares are in, every breeder is given the whole Generation, rebuilds all perturbations
+returns and not parameters. When all shares are in, every worker is given the whole Generation, rebuilds all perturbations
 and makes the update that the learner makes: parameters are not sent again. A digest of them goes with each Score, so that a
 copy that has come apart from the learner's is found out.
 
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops
-from rookery.envs import Mended, Mender
+from rookery.envs import Incident, Restarts
 from rookery.trees import ArraySpec
 from rookery.types import Agent, Array, Batch, EnvPool, PyTree, Rollout
 from rookery.workers.acting import column
@@ -31,24 +31,24 @@ from rookery.workers.learner import Learner
 
 
 class Shares(NamedTuple):
-    """How a population is cut up."""
+    """How a population is divided into shares, each evaluated as one batch."""
 
     number: int  # of shares
     size: int  # members of each
 
     def members(self, share: int) -> np.ndarray:
-        """[size] numbers of members. Where the shares are even in number, one has the one sign and its neighbour the other."""
+        """List the members of a share, [size]. With an even number of shares, mirrored pairs lie in neighbouring shares."""
         if self.number % 2:
             return np.arange(share * self.size, (share + 1) * self.size, dtype=np.int32)
         return (2 * (share // 2 * self.size + np.arange(self.size)) + share % 2).astype(np.int32)
 
     def start(self, share: int) -> int:
-        """What the environments' seed is made of: both signs of a pair start from the same state, where they can."""
+        """Number the initial states of a share: both signs of a mirrored pair start from the same, where they can."""
         return share if self.number % 2 else share // 2
 
 
 class Score(NamedTuple):
-    """What is said of a share. Nothing in it grows with the network."""
+    """The result of evaluating a share. Nothing in it grows with the network."""
 
     generation: int
     share: int
@@ -58,11 +58,11 @@ class Score(NamedTuple):
     ended: np.ndarray  # [size] bool: False where it was cut at the limit of steps
     extras: dict[str, PyTree]  # [1, size, ...]: what agent.process() keeps of an episode, i.e. moments of its observations
     seconds: dict[str, float]  # env, inference, transfer
-    mended: Sequence[Mended] = ()  # environments that failed and were rebuilt
+    incidents: Sequence[Incident] = ()  # environments that failed and were rebuilt
 
 
 class Generation(NamedTuple):
-    """What everybody is told when all shares are in. It does not grow with the network either."""
+    """What is broadcast when all shares are in. It does not grow with the network either."""
 
     number: int
     total: np.ndarray  # [population] float32
@@ -70,7 +70,7 @@ class Generation(NamedTuple):
     extras: dict[str, PyTree]  # [1, population, ...]
 
     def batch(self) -> Batch:
-        """As `learn` takes it: one row, a column per member."""
+        """Make the batch that `learn` takes: one row, a column per member."""
         one, version = np.ones((1, len(self.total)), np.float32), np.full((1, len(self.total)), self.number, np.int32)
         extras = self.extras | {"length": self.length[None]}
         number = np.arange(len(self.total), dtype=np.int64)
@@ -78,7 +78,7 @@ class Generation(NamedTuple):
         return Batch(rollout, one[0], ())
 
 
-class Breeder:
+class EvolutionWorker:
     def __init__(
         self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, shares: Shares, state: PyTree,
         env_restarts: int = 10,
@@ -86,7 +86,7 @@ class Breeder:
         """state: a snapshot of the learner, the only time that parameters are sent here."""
         self._agent, self._seed, self._shares = agent, seed, shares
         self._pool = make_pool()
-        self._mender = Mender(self._pool, restarts=env_restarts)
+        self._restarts = Restarts(self._pool, allowed=env_restarts)
         self._key = ops.random.key(seed)
         self._perturb, self._decide = compiled(agent)
         self.restore(state)
@@ -100,16 +100,16 @@ class Breeder:
         self._digest = digest(self._learner.params)
 
     def evaluate(self, generation: int, share: int) -> Score:
-        """Plays one episode of each member of a share."""
+        """Play one episode of each member of a share."""
         if generation != self._learner.version:
-            raise RuntimeError(f"asked for generation {generation}, but this breeder is at {self._learner.version}")
+            raise RuntimeError(f"asked for generation {generation}, but this worker is at {self._learner.version}")
         begin = time.perf_counter()
         size, members = self._shares.size, self._shares.members(share)
         population = self._perturb(self._learner.params, members, self._key, np.uint32(generation + 1))
         entropy = np.random.SeedSequence((self._seed, generation, self._shares.start(share)))
-        now = self._mender.reset(int(entropy.generate_state(1)[0] >> 1))
+        now = self._restarts.reset(int(entropy.generate_state(1)[0] >> 1))
         self._pool.take_episodes()  # those of the share before
-        memory, mended = self._agent.memory(size), self._mender.take()
+        memory, incidents = self._agent.memory(size), self._restarts.take()
         total, length, running = np.zeros(size, np.float32), np.zeros(size, np.int32), np.ones(size, bool)
         seconds = {"env": 0.0, "inference": 0.0, "transfer": time.perf_counter() - begin}
         for _ in range(self._agent.needs.rollout_length):
@@ -118,15 +118,15 @@ class Breeder:
             action = jax.tree.map(np.asarray, action)  # waits for the decision
             decided = time.perf_counter()
             self._pool.send(action)
-            now = self._mender.recv()
+            now = self._restarts.recv()
             seconds["inference"] += decided - asked
             seconds["env"] += time.perf_counter() - decided
             total += now.reward * running
             length += running & ~now.first  # such a row is of an environment that is being rebuilt
-            for failure in self._mender.take():  # its episode begins anew
+            for failure in self._restarts.take():  # its episode begins anew
                 lost = list(failure.env_ids)
                 total[lost] = length[lost] = 0
-                mended.append(failure)
+                incidents.append(failure)
             if ((now.terminated | now.truncated) & running).any():
                 for episode in self._pool.take_episodes():  # the pool knows when a game is over: a lost life is not the end
                     if running[episode.env_id]:
@@ -136,7 +136,7 @@ class Breeder:
                     break
         played = Generation(generation, total, length, {})
         extras = jax.tree.map(np.asarray, kept(self._agent, self._learner.params, played, memory))
-        return Score(generation, share, self._digest, total, length, ~running, extras, seconds, mended)
+        return Score(generation, share, self._digest, total, length, ~running, extras, seconds, incidents)
 
     def close(self) -> None:
         self._pool.close()
@@ -169,7 +169,7 @@ def compiled(agent: Agent) -> tuple[Callable[..., PyTree], Callable[..., tuple[P
 
 
 def kept(agent: Agent, params: PyTree, played: Generation, memory: PyTree) -> dict[str, PyTree]:
-    """[1, B, ...]: what the agent keeps of episodes, given their returns and lengths and the memory that they ended with."""
+    """Apply `agent.process` to episodes, given returns, lengths and last recurrent state: what is kept, [1, B, ...]."""
     if agent.process is None:
         return {}
     row, _ = agent.process(params, played.batch().rollout._replace(memory=memory))
@@ -177,7 +177,7 @@ def kept(agent: Agent, params: PyTree, played: Generation, memory: PyTree) -> di
 
 
 def kept_specs(agent: Agent, members: int) -> dict[str, PyTree]:
-    """Shapes of what is kept, derived without playing anything."""
+    """Derive the shapes of what is kept, without playing anything."""
     params = jax.eval_shape(agent.init, ops.random.key(0)).params
     nothing = Generation(0, np.zeros(members, np.float32), np.zeros(members, np.int32), {})
     shapes = jax.eval_shape(lambda params: kept(agent, params, nothing, agent.memory(members)), params)
@@ -185,7 +185,7 @@ def kept_specs(agent: Agent, members: int) -> dict[str, PyTree]:
 
 
 def digest(params: PyTree) -> bytes:
-    """64 bits of a hash: two trees of parameters with the same are the same, bit for bit."""
+    """Hash parameters to 64 bits: copies with the same digest are the same, bit for bit."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         found.update(np.asarray(leaf).tobytes())
