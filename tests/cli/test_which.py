@@ -6,6 +6,8 @@ import shutil
 import pytest
 from command_line import SMALL, Command, Trained
 
+from rookery.run.display import number
+
 GOAL = ("--stop-eval-return", "0", "--eval-every", "2", "--checkpoint-every", "1", "--learning-rate", "0.3")
 
 
@@ -39,7 +41,7 @@ def test_a_run_that_its_evaluation_ended_is_evaluated_to_what_it_told(stopped):
     assert result["policy"] == "best" == found["checkpoint"]
     assert found["eval_return_mean"] == result["eval_return_mean"] and found["env_steps"] < result["env_steps"]
     steps = f"{found['env_steps']:,} steps"
-    assert f"policy     checkpoints/best (evaluated {result['eval_return_mean']:.1f} after {steps})" in stopped.answer.out
+    assert f"policy     checkpoints/best (evaluated {number(result['eval_return_mean'])} after {steps})" in stopped.answer.out
     assert f"impala on identity, checkpoint best: {steps} trained" in stopped.rookery("eval", "goal").out
 
 
