@@ -166,7 +166,7 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
     from rookery.run import supervisor
     from rookery.run.ending import outcome, summary
     from rookery.runtime.interface import WorkerLost
-    from rookery.workers.nonfinite import NonFinite
+    from rookery.workers.learning.nonfinite import NonFinite
 
     def leave(error: EnvironmentFailed) -> None:
         """Called by the watchdog: what hangs cannot be interrupted, so nobody waits for it."""

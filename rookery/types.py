@@ -94,6 +94,9 @@ class Rollout(NamedTuple):
     version: Array  # [T, B] int32: parameters that acted; -1: none did, it is a demonstration
     stream: Array  # [B] int64: environment slot and incarnation. Host only, as is `step`: () inside learn()
     step: Array  # [B] int64: index of row 0 in its stream
+    weight: Array = ()
+    #   [T, B] float32: how much a row counts in the loss; (): every row alike. `valid` cuts recursions, this does not: an
+    #   opponent's move, an absent agent and padding are part of the return, and nothing is learned from them
 
 
 BATCH_MAJOR = ("memory", "stream", "step")  # the fields of Rollout that are [B, ...]; all others are [T, B, ...]
@@ -114,17 +117,21 @@ class Decision(NamedTuple):
     action: PyTree  # [B, ...] canonical (see EnvPool)
     memory: PyTree  # [B, ...] memory after this observation
     extras: dict[str, PyTree]  # [B, ...]
+    weight: Array = ()  # [B] float32: becomes a row of Rollout.weight; () where every row counts alike
 
 
 class TrainState(NamedTuple):
-    params: PyTree  # all that acting needs, normalisers included
+    params: PyTree
+    #   all that acting needs, normalisers included. params["hyper"], where it is there: hyper-parameters that may change while
+    #   a run goes on, by name, as float32 scalars; changing one compiles nothing again
     slow: PyTree  # target networks, temperatures; () where there are none
     optimizer: PyTree
     updates: Array  # int32 scalar: + 1 per learn or apply, whatever optimizer steps that takes; lag is counted in it
 
 
 class Gradients(NamedTuple):
-    tree: PyTree  # what apply() takes: shaped like the network; where other things travel with it, under its key "network"
+    tree: PyTree  # what apply() takes: for each name in Agent.trained a tree shaped like that part of the params, beside
+    #               whatever else travels with it (what its batch tells normalisers); where `trained` is None, like the params
     report: Report
     priorities: Array | None = None  # [B]: so that topologies which ship gradients can send them back
 
@@ -174,6 +181,12 @@ class Agent(NamedTuple):
     inspect: Callable[[TrainState, Batch], Report] | None = None
     #   (state, some columns of a batch) -> how learning stands, in numbers that show failure before the return does; called
     #   now and then, never part of an update. Names begin with health/. state.optimizer is () where a worker has none
+    trained: tuple[str, ...] | None = None
+    #   the parts of params that optimizers move, by their keys: TrainState.optimizer has an entry for each of these names.
+    #   None: all of params is trained, by one optimizer
+    refine: Callable[[PyTree, PyTree, Batch, Array], Batch] | None = None
+    #   (params, slow, batch, key) -> batch: what workers between a table and the learner make of what is drawn (labelled
+    #   targets, searches repeated with newer parameters). Columns and `key` stay; extras may be added. None: nothing to refine
 
 
 class Algorithm(Protocol):

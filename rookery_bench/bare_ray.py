@@ -28,7 +28,7 @@ from rookery.runtime.interface import Handle, Resources
 from rookery.runtime.ray import RayRuntime
 from rookery.trees import ArraySpec
 from rookery.types import Rollout
-from rookery.workers.collector import Collected
+from rookery.workers.acting.collector import Collected
 
 ROWS, WIDTH = 20, 16
 IN_FLIGHT = 2

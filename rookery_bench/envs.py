@@ -26,7 +26,7 @@ import tyro
 
 from rookery import envs
 from rookery.envs.atari import AtariOptions, AtariPool, is_atari
-from rookery.envs.cores import usable_cores
+from rookery.envs.processes.cores import usable_cores
 from rookery.envs.python_envs import Source, Where
 from rookery.envs.registry import find
 from rookery.types import EnvPool

@@ -74,7 +74,7 @@ def _arms(options: Options) -> dict[str, Callable[[], tuple[int, int]]]:
     from rookery import Trainer
     from rookery.run.assemble import pool_factory
     from rookery.topologies.evolution import Evolution
-    from rookery.workers.evolution_worker import EvolutionWorker, Shares
+    from rookery.workers.acting.evolution_worker import EvolutionWorker, Shares
 
     topology = Evolution(population=options.population, num_envs=options.num_envs, workers=options.workers)
     with tempfile.TemporaryDirectory() as runs:

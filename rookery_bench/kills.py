@@ -138,7 +138,7 @@ def play(options: Options) -> Drill:
     from rookery.run import config, startup
     from rookery.run.assemble import assemble, open_runtime, pool_factory
     from rookery.topologies.job import Job
-    from rookery.workers.evaluator import Evaluator
+    from rookery.workers.acting.evaluator import Evaluator
 
     startup.prepare()
     mine = dict(runtime="ray", collectors=len(NAMES), env_processes=1, seed=options.seed)

@@ -20,7 +20,7 @@ class Reducer:
     """One of those who sum."""
 
     def __init__(self) -> None:
-        from rookery.workers.learner_rank import LearnerRank
+        from rookery.workers.learning.learner_rank import LearnerRank
 
         self._rank = LearnerRank()
 
@@ -37,7 +37,7 @@ class Reducer:
         from jax.sharding import NamedSharding
 
         from rookery.ops.spread import AXIS, LANES
-        from rookery.workers.mesh import mesh_of
+        from rookery.workers.learning.mesh import mesh_of
 
         mesh, size = mesh_of(devices), int(megabytes * 1e6 / 4)
         sharding = NamedSharding(mesh, LANES)

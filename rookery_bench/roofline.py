@@ -125,9 +125,9 @@ class _MeasuredSystem:
         from rookery.data.queue import Queue
         from rookery.run.trainer import Trainer
         from rookery.topologies.job import envs_each
-        from rookery.workers.collector import Collector
-        from rookery.workers.learner import Learner
-        from rookery.workers.shapes import rollout_specs
+        from rookery.workers.acting.collector import Collector
+        from rookery.workers.acting.shapes import rollout_specs
+        from rookery.workers.learning.learner import Learner
 
         run = dataclasses.replace(config.run, runs=runs, run="roofline", checkpoint_every=10**12, eval_every=None)
         self.config = dataclasses.replace(config, run=run)
@@ -186,7 +186,7 @@ class _MeasuredSystem:
         import jax
         import numpy as np
 
-        from rookery.workers.acting import compiled_step
+        from rookery.workers.acting.step import compiled_step
 
         act, agent, groups = compiled_step(self.agent), self.agent, self.pool.groups
         key, counter = jax.random.key(0), itertools.count()

@@ -19,8 +19,8 @@ import gymnasium
 import numpy as np
 import tyro
 
-from rookery.envs.pool import EnvironmentFailed
-from rookery.envs.process_pool import ProcessPool
+from rookery.envs.pools.pool import EnvironmentFailed
+from rookery.envs.processes.process_pool import ProcessPool
 from rookery_bench.record import Record, Verdict, conditions
 
 LENGTH = 100  # of an episode

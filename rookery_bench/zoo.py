@@ -29,25 +29,22 @@ Run = dict[str, Any]
 
 
 class ZooTask(NamedTuple):
-    peer: str
     words: str  # after `rookery train`
-    env: str  # as the peer's driver knows it
     steps: int
-    metric: str = "eval_return_mean"
-
-    @property
-    def driver(self) -> tuple[str, ...]:
-        if self.peer == "rejax":
-            return "rejax_minatar.py", self.env, "--total-steps", str(self.steps)
-        return "sb3_zoo.py", self.words.split()[0], self.env
+    peer: str
+    python: str  # the option that says where the peer is
+    driver: tuple[str, ...]
+    metric: str
 
 
 def _zoo(system: str, env: str, steps: int) -> ZooTask:
-    return ZooTask("stable-baselines3", f"{system} --env {env}", env, steps)
+    driver = ("sb3_zoo.py", system, env)
+    return ZooTask(f"{system} --env {env}", steps, "stable-baselines3", "sb3_python", driver, "eval_return_mean")
 
 
-def _minatar(game: str) -> ZooTask:
-    return ZooTask("rejax", f"anakin-ppo --env gymnax:{game} --no-anneal", game, 2_000_000, "return_mean")
+def _minatar(game: str, steps: int = 2_000_000) -> ZooTask:
+    driver = ("rejax_minatar.py", game, "--total-steps", str(steps))
+    return ZooTask(f"anakin-ppo --env gymnax:{game} --no-anneal", steps, "rejax", "rejax_python", driver, "return_mean")
 
 
 TASKS = {
@@ -105,8 +102,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def _arms(task: ZooTask, seed: int, options: Options) -> list[Callable[[], Run]]:
-    python = options.rejax_python if task.peer == "rejax" else options.sb3_python
-    peers = chosen(options.peers, [(task.peer, python, task.driver)])
+    peers = chosen(options.peers, [(task.peer, getattr(options, task.python), task.driver)])
     return [partial(_ours, task, seed), *(partial(_theirs, peer, task, seed, options) for peer in peers)]
 
 
@@ -131,12 +127,9 @@ def _told(run: Run, task: ZooTask, done: process.Finished) -> Run:
     return run
 
 
-def _short(peer: str) -> str:
-    return "rejax" if peer == "rejax" else "sb3"
-
-
 def _record(name: str, options: Options, now: dict[str, Any], runs: list[Run]) -> Record:
     rows: list[Run] = []
+    flag = TASKS[name].python.replace("_", "-")
     for arm in dict.fromkeys(run["arm"] for run in runs):
         values = [run[TASKS[name].metric] for run in runs if run["arm"] == arm and "failure" not in run]
         low, high = bootstrap(values)
@@ -148,7 +141,7 @@ def _record(name: str, options: Options, now: dict[str, Any], runs: list[Run]) -
     return Record(
         bench="zoo",
         subject=name,
-        command=f"rookery bench zoo --task {name} --seeds {options.seeds} --{_short(TASKS[name].peer)}-python PATH",
+        command=f"rookery bench zoo --task {name} --seeds {options.seeds} --{flag} PATH",
         conditions=now | {"peers": versions(runs)},
         settings={"seeds": list(range(options.seeds)), "jobs": options.jobs, "steps": TASKS[name].steps},
         rows=rows,

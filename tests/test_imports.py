@@ -1,6 +1,6 @@
 """What may import what, read from the source without running it, so that a wrong import is found where it is written.
 
-    cli -> run -> systems -> topologies -> (runtime, workers) -> (algorithms, envs) -> data
+    cli -> run -> systems -> topologies -> workers -> runtime -> (algorithms, envs) -> data
         -> networks -> ops -> spaces -> trees -> (types, ranges, signals)
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
@@ -29,7 +29,8 @@ LAYERS = [
     {"networks"},
     {"data"},
     {"algorithms", "envs"},
-    {"runtime", "workers"},
+    {"runtime"},
+    {"workers"},
     {"topologies"},
     {"systems"},
     {"run"},
@@ -37,7 +38,7 @@ LAYERS = [
 ]
 BENCH = "rookery_bench"  # programs about the library rather than parts of it
 NO_JAX = {"types", "trees", "spaces", "envs", "data"}  # so that an environment process starts in well under a second
-WITH_JAX = {f"rookery.envs.jax_{name}" for name in ("env", "toys", "adapters", "slots", "pool")}  # when one is asked for
+WITH_JAX = {f"rookery.envs.jax.{name}" for name in ("env", "toys", "adapters", "slots", "pool")}  # when one is asked for
 JAX = {"jax", "jaxlib", "flax", "optax", "chex", "rlax", "distrax", "mctx", "orbax"}
 PICKLES = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
 STARTS_PROCESSES = {"envs", "runtime"}  # may pickle for a child they start themselves; never on the way from a checkpoint
@@ -48,7 +49,7 @@ WALL_CLOCK = {f"rookery.run.{name}" for name in ("directory", "records", "loggin
 
 
 class Import(NamedTuple):
-    target: str  # "jax.numpy", "rookery.envs.pool"
+    target: str  # "jax.numpy", "rookery.envs.pools.pool"
     line: int
     lazy: bool  # inside a function: runs later, or never
     typing_only: bool  # under `if TYPE_CHECKING`: never runs
@@ -62,7 +63,7 @@ class Module(NamedTuple):
 
     @property
     def part(self) -> str:
-        """The folder or top-level file it belongs to: `envs` for rookery.envs.pool, "" for rookery itself."""
+        """The folder or top-level file it belongs to: `envs` for rookery.envs.pools.pool, "" for rookery itself."""
         return BENCH if top(self.name) == BENCH else self.name.partition(".")[2].partition(".")[0]
 
 
@@ -272,7 +273,7 @@ def test_one_class_name_means_one_thing() -> None:
 def test_importing_environments_and_data_leaves_jax_out() -> None:
     names = [name for name, module in PACKAGE.items() if module.part in NO_JAX and name not in WITH_JAX]
     assert set(PACKAGE) > WITH_JAX
-    assert {"rookery.envs", "rookery.envs.jax_sources", "rookery.data", "rookery.types"} <= set(names)
+    assert {"rookery.envs", "rookery.envs.jax.sources", "rookery.data", "rookery.types"} <= set(names)
     heavy = sorted(JAX | {"ray", "torch"})
     code = f"import sys, {', '.join(names)}; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -283,9 +284,8 @@ def test_importing_environments_and_data_leaves_jax_out() -> None:
 # ------------------------------------------------------------------------------------------------- can a rule say no?
 
 BAD = {
-    "upwards": ("rookery.envs.pool", "from rookery.workers import collector", wrong_direction),
-    "sideways": ("rookery.workers.learner", "import rookery.runtime.local", wrong_direction),
-    "sideways back": ("rookery.runtime.fleet", "from rookery import workers", wrong_direction),
+    "upwards": ("rookery.envs.pools.pool", "from rookery.workers import collector", wrong_direction),
+    "workers in a runtime": ("rookery.runtime.fleet", "from rookery import workers", wrong_direction),
     "lazily upwards": ("rookery.data.table", "def f():\n    from ..run import trainer", wrong_direction),
     "the public face": ("rookery.run.trainer", "from rookery import train", wrong_direction),
     "an unknown folder": ("rookery.gadgets", "", wrong_direction),
@@ -293,8 +293,8 @@ BAD = {
     "a bench in the root": ("rookery", "if TYPE_CHECKING:\n    import rookery_bench.record", bench_outside_its_command),
     "a bench in another command": ("rookery.cli", "def train():\n    import rookery_bench", bench_outside_its_command),
     "a bench before it is asked for": ("rookery.cli", "import rookery_bench", bench_outside_its_command),
-    "jax in envs": ("rookery.envs.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
-    "jax with the environments": ("rookery.envs.serial", "from rookery.envs import jax_pool", jax_where_none_may_be),
+    "jax in envs": ("rookery.envs.pools.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
+    "jax with the environments": ("rookery.envs.pools.serial", "from rookery.envs.jax import pool", jax_where_none_may_be),
     "jax behind a module": ("rookery.data.table", "from rookery.ops import vtrace", jax_where_none_may_be),
     "ray elsewhere": ("rookery.runtime.fleet", "def f():\n    import ray", ray_outside_its_file),
     "pickle": ("rookery.run.trainer", "from pickle import loads", code_from_checkpoints),
@@ -302,8 +302,8 @@ BAD = {
     "eval": ("rookery.run.config", "eval('1')", code_from_checkpoints),
     "allow_pickle": ("rookery.data.chunks", "load(x, allow_pickle=True)", code_from_checkpoints),
     "utils": ("rookery.data.utils", "", vague_name),
-    "time.time": ("rookery.workers.learner", "import time\ntime.time()", wall_clock),
-    "from time": ("rookery.workers.learner", "from time import time", wall_clock),
+    "time.time": ("rookery.workers.learning.learner", "import time\ntime.time()", wall_clock),
+    "from time": ("rookery.workers.learning.learner", "from time import time", wall_clock),
     "datetime": ("rookery.topologies.sync", "datetime.datetime.now()", wall_clock),
     "a call by name": ("rookery.topologies.sync", "crew.learner.call('learn', batch)", calls_by_name),
     "a lane by name": ("rookery.topologies.job", "collector.now(method='publish')", calls_by_name),
@@ -312,14 +312,15 @@ BAD = {
 GOOD = {
     "rookery": "def __getattr__(name):\n    from rookery.run import trainer",
     "rookery.ops.vtrace": "import jax",
-    "rookery.workers.collector": "import time\ntime.monotonic()",
+    "rookery.workers.acting.collector": "import time\ntime.monotonic()",
     "rookery.runtime.local": "",
+    "rookery.workers.learning.learners": "from rookery.runtime import local",
     "rookery.topologies.gossip": "fleet.keep(who, 'tag', Peer.step, x)\nshard.call(shards.Shard.sealed, 'name')",
     "rookery.runtime.ray": "import ray",
     "rookery.run.directory": "import time\ntime.time()",
     "rookery.envs.child": "import cloudpickle",
-    "rookery.envs.jax_pool": "import jax",
-    "rookery.envs.serial": "if TYPE_CHECKING:\n    import jax\nfrom rookery import spaces\nfrom . import child",
+    "rookery.envs.jax.pool": "import jax",
+    "rookery.envs.pools.serial": "if TYPE_CHECKING:\n    import jax\nfrom rookery import spaces\nfrom . import child",
     "rookery.spaces": "from rookery.types import Spec",
     "rookery.types": "",
     "rookery.cli": "def bench(args):\n    from rookery_bench import main",
@@ -329,7 +330,7 @@ GOOD = {
 
 
 def written(sources: dict[str, str]) -> Package:
-    folders = {name.rpartition(".")[0] for name in sources if name.count(".") == 2}
+    folders = {".".join(name.split(".")[:n]) for name in sources for n in range(2, name.count(".") + 1)}
     sources = dict.fromkeys(folders, "") | sources
     return {name: Module(name, ast.parse(text), name in folders | {"rookery"}) for name, text in sources.items()}
 

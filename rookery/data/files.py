@@ -5,7 +5,7 @@ its full chunks are handed to a checkpoint as `Sealed`: a name that no other byt
 an earlier checkpoint of the run holds under that name is hard-linked; only what is new is read and written. A chunk that has
 left the table goes from the disk with the last checkpoint that links it.
 
-Where the table lives apart from whoever saves it, only the bytes of what is new travel (see topologies/shards.py).
+Where the table lives apart from whoever saves it, only the bytes of what is new travel (see workers/replay/shards.py).
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 | id | pool |
 |---|---|
-| a toy, e.g. `catch` | `toy_pool.ToyPool`: numpy, exact snapshots |
-| `jax:CartPole-v1`, `gymnax:`, `brax:`, `pgx:<id>`, or an object of theirs | `jax_pool.JaxPool`: one compiled call per group |
+| a toy, e.g. `catch` | `pools/toy_pool.ToyPool`: numpy, exact snapshots |
+| `jax:CartPole-v1`, `gymnax:`, `brax:`, `pgx:<id>`, or an object of theirs | `jax/pool.JaxPool`: one compiled call per group |
 | `ALE/Pong-v5`, `PongNoFrameskip-v4` | `atari.AtariPool`: C++ threads |
-| `envpool:<id>` | `envpool_pool.EnvpoolPool`: EnvPool's C++ threads |
-| an id that Gymnasium steps as numpy arrays, e.g. `CartPole-v1` | `vectorised.VectorisedPool` |
-| any other id, or a callable that returns a gymnasium.Env | `serial.SerialPool`: one after the other, in this process; |
-| | or `process_pool.ProcessPool`: in worker processes, through shared memory |
+| `envpool:<id>` | `pools/envpool_pool.EnvpoolPool`: EnvPool's C++ threads |
+| an id that Gymnasium steps as numpy arrays, e.g. `CartPole-v1` | `pools/vectorised.VectorisedPool` |
+| any other id, or a callable that returns a gymnasium.Env | `pools/serial.SerialPool`: one after the other, in this process; |
+| | or `processes/process_pool.ProcessPool`: in worker processes, through shared memory |
 
 Nothing here imports jax, a process that only steps environments starts in a fraction of a second; the `jax_*` modules that
 do are imported when such an environment is asked for.
@@ -25,19 +25,19 @@ from typing import Any
 import gymnasium
 
 from rookery import spaces
-from rookery.envs.adapted import AdaptedPool, adapted_spec
 from rookery.envs.atari import AtariPool, is_atari
-from rookery.envs.envpool_pool import EnvpoolPool
-from rookery.envs.jax_sources import Peeked, build, is_jax_id, kind_of
+from rookery.envs.jax.sources import Peeked, build, is_jax_id, kind_of
 from rookery.envs.options import take_pool_options
-from rookery.envs.pool import EnvironmentFailed, OnNan
-from rookery.envs.process_count import CannotMake, ProcessCount
+from rookery.envs.pools.adapted import AdaptedPool, adapted_spec
+from rookery.envs.pools.envpool_pool import EnvpoolPool
+from rookery.envs.pools.pool import EnvironmentFailed, OnNan
+from rookery.envs.pools.restarts import Incident, Restarts
+from rookery.envs.pools.toy_pool import ToyPool
+from rookery.envs.pools.vectorised import VectorisedPool, WrongAutoreset
+from rookery.envs.processes.process_count import CannotMake, ProcessCount
 from rookery.envs.python_envs import Processes, Source, Where
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
-from rookery.envs.restarts import Incident, Restarts
-from rookery.envs.toy_pool import ToyPool
 from rookery.envs.toys import TOYS
-from rookery.envs.vectorised import VectorisedPool, WrongAutoreset
 from rookery.types import EnvPool, Spec
 
 __all__ = [
@@ -156,7 +156,7 @@ def _from_callable(factory: Any, num_envs: int, options: dict[str, Any], where: 
 
 
 def _jax_pool(env: Any, options: dict[str, Any], num_envs: int, *, seed: int, groups: int) -> EnvPool:
-    from rookery.envs.jax_pool import JaxPool  # imports jax
+    from rookery.envs.jax.pool import JaxPool  # imports jax
 
     return JaxPool(build(env, options), num_envs, seed=seed, groups=groups)
 

@@ -22,8 +22,8 @@ import gymnasium
 import numpy as np
 
 from rookery import spaces
-from rookery.envs.cores import usable_cores
-from rookery.envs.pool import LetterBox, Tally, derive_seed, env_ids, group_of, read_options, split
+from rookery.envs.pools.pool import LetterBox, Tally, derive_seed, env_ids, group_of, read_options, split
+from rookery.envs.processes.cores import usable_cores
 from rookery.types import Array, Episode, PyTree, TimeStep
 
 if TYPE_CHECKING:

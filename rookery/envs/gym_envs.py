@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces as gs
 
 from rookery import spaces
-from rookery.envs.pool import Kind, clipped, not_finite
+from rookery.envs.pools.pool import Kind, clipped, not_finite
 from rookery.types import PyTree
 
 MakeEnv = Callable[[], gymnasium.Env]

@@ -12,13 +12,13 @@ from typing import Any, Literal, cast
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rookery.envs import fork_server
-from rookery.envs.cores import usable_cores
 from rookery.envs.gym_envs import MakeEnv
-from rookery.envs.pool import OnNan
-from rookery.envs.process_count import CannotMake, Measured, ProcessCount, choose, measure
-from rookery.envs.process_pool import CannotTravel, ProcessPool
-from rookery.envs.serial import SerialPool
+from rookery.envs.pools.pool import OnNan
+from rookery.envs.pools.serial import SerialPool
+from rookery.envs.processes import fork_server
+from rookery.envs.processes.cores import usable_cores
+from rookery.envs.processes.process_count import CannotMake, Measured, ProcessCount, choose, measure
+from rookery.envs.processes.process_pool import CannotTravel, ProcessPool
 from rookery.types import EnvPool
 
 Processes = int | Literal["auto"]

@@ -33,21 +33,16 @@ def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Train
         updates = int(meta.get("updates", 0))  # checkpoints of older versions do not say
     except UNFIT as error:
         raise misfit(directory, error) from error
-    if env_steps >= options.total_steps:
-        raise config.ConfigError(
-            f"{run.name} has trained for all of its {options.total_steps:,} steps. "
-            f"Give it more: rookery resume {run.name} --total-steps {2 * options.total_steps}"
-        )
-    if options.total_updates is not None and updates >= options.total_updates:
-        raise config.ConfigError(
-            f"{run.name} has made all of its {options.total_updates:,} updates. "
-            f"Give it more: rookery resume {run.name} --total-updates {2 * options.total_updates}"
-        )
-    if options.seconds is not None and seconds >= options.seconds:
-        raise config.ConfigError(
-            f"{run.name} has run for all of its {options.seconds:g} seconds. "
-            f"Give it more: rookery resume {run.name} --seconds {2 * options.seconds:g}"
-        )
+    budgets = (
+        (env_steps, options.total_steps, "trained for all of its {:,} steps", "--total-steps {}"),
+        (updates, options.total_updates, "made all of its {:,} updates", "--total-updates {}"),
+        (seconds, options.seconds, "run for all of its {:g} seconds", "--seconds {:g}"),
+    )
+    for spent, budget, used_up, more in budgets:
+        if budget is not None and spent >= budget:
+            raise config.ConfigError(
+                f"{run.name} has {used_up.format(budget)}. Give it more: rookery resume {run.name} {more.format(2 * budget)}"
+            )
     if options.run not in (None, run.name):
         raise config.ConfigError(f"--run {options.run}: a run goes on in its own directory, which is {run.name}")
     trainer = Trainer.from_config(cfg, began=began)
@@ -80,7 +75,7 @@ def loaded_policy(cfg: config.Config, directory: Path) -> tuple[Any, dict[str, A
     import jax
     import numpy as np
 
-    from rookery.workers.policy import Policy
+    from rookery.workers.acting.policy import Policy
 
     tree, meta = checkpoint.load(directory)
     spec = spec_of(cfg)
@@ -97,7 +92,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Greedy episodes of a run's policy, on environments made as in training; which: as for `load`."""
     startup.prepare()
-    from rookery.workers.evaluator import Evaluator
+    from rookery.workers.acting.evaluator import Evaluator
 
     run = Run.open(path, root)
     cfg, directory = config.from_dict(config_of(run)), chosen(run, which)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from rookery import envs
 from rookery.data.demonstrations import Demonstrations, check_spaces, gather
 from rookery.data.memory import check_fits
-from rookery.envs.cores import usable_cores
-from rookery.envs.pool import OnNan
+from rookery.envs.pools.pool import OnNan
+from rookery.envs.processes.cores import usable_cores
 from rookery.run import checkpoint, demonstrations, startup
 from rookery.run.config import Config, ConfigError, check
 from rookery.run.directory import Run
@@ -49,7 +49,7 @@ def assemble(cfg: Config) -> Parts:
         agent = cfg.build(spec)
         check(cfg, agent, spec)
         if cfg.run.devices > 1 and cfg.run.learner_processes is None:  # else they are those of other processes
-            from rookery.workers.mesh import mesh_of
+            from rookery.workers.learning.mesh import mesh_of
 
             mesh_of(cfg.run.devices)
         graph = cfg.topology.graph(agent, spec)
@@ -175,7 +175,7 @@ def saved_params(agent: Agent, snapshot: PyTree) -> PyTree:
     import jax
 
     from rookery import ops
-    from rookery.workers.tree_paths import from_flat
+    from rookery.workers.learning.tree_paths import from_flat
 
     shapes = jax.eval_shape(agent.init, ops.random.key(0))
     return from_flat(shapes, snapshot["learner"]["state"]).params

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 
 from rookery import ranges, systems
-from rookery.envs.pool import OnNan
+from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup
 from rookery.runtime.interface import Resources

@@ -61,7 +61,7 @@ def play(
     env: Any, act: Callable[[TimeStep], PyTree], *, episodes: int, seed: int = 1, env_options: dict[str, Any] | None = None
 ) -> list[Played]:
     """One episode in each of so many environments; act: what they answered -> their canonical actions [B, ...]."""
-    from rookery.workers import recorder
+    from rookery.workers.acting import recorder
 
     pool = envs.make(env, episodes, **env_options or {})
     try:
@@ -85,7 +85,7 @@ def record(
     from rookery.run.resuming import config_of
 
     startup.prepare()
-    from rookery.workers import recorder
+    from rookery.workers.acting import recorder
 
     run, place = Run.open(path, root), Path(out).absolute()
     cfg, directory, memory = config.from_dict(config_of(run)), chosen(run, which), None

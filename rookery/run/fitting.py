@@ -17,13 +17,11 @@ UPDATES = 3_000  # of a run, at least, as far as rollouts can be made shorter fo
 
 
 def settled(algorithm: Any, *, total_steps: int, steps_per_row: float, separate: bool) -> Any:
-    """`algorithm` with a rollout length where it was left to the run (None). steps_per_row: of an update, for each row.
+    """`algorithm` with a rollout length, which it left to the run (None). steps_per_row: of an update, for each row.
 
     Where policy and value share a network (not `separate`) it is the longest: small batches are too noisy for one that takes
     a single step on each (on a board of 8 x 8 the policy collapses), and gradients of a recurrent one reach no further.
     """
-    if getattr(algorithm, "rollout_length", 1) is not None:
-        return algorithm
     shortest, longest = algorithm.rollout_lengths
     rows = round(total_steps / (UPDATES * steps_per_row)) if separate else longest
     return dataclasses.replace(algorithm, rollout_length=min(longest, max(shortest, rows)))

@@ -58,7 +58,7 @@ class BestPolicy:
 
     def offer(self, params: PyTree, meta: dict[str, Any]) -> bool:
         """Hold a copy of `params` if `meta["eval_return_mean"]` is higher than all before; say whether it was."""
-        from rookery.workers.tree_paths import to_flat
+        from rookery.workers.learning.tree_paths import to_flat
 
         found, best = meta["eval_return_mean"], self.eval_return_mean
         if not math.isfinite(found) or (best is not None and found <= best):
@@ -190,6 +190,6 @@ def loaded_params(agent: Agent, tree: PyTree) -> PyTree:
     import jax
 
     from rookery import ops
-    from rookery.workers.tree_paths import from_flat
+    from rookery.workers.learning.tree_paths import from_flat
 
     return from_flat(jax.eval_shape(agent.init, ops.random.key(0)).params, tree["params"])

@@ -83,7 +83,8 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in groups.items()]
     changed = dict(zip(("run", "algorithm", "topology"), parts))
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
-    return dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed), {"json": chosen.json}
+    asked = dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed)
+    return asked.settled(), {"json": chosen.json}  # once, for all that follows: it may have to make an environment
 
 
 def _shown(part: Any) -> Any:

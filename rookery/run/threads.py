@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from rookery import spaces
 from rookery.algorithms.minibatches import MOST
-from rookery.envs.jax_sources import is_jax_id
+from rookery.envs.jax.sources import is_jax_id
 from rookery.run import startup
 from rookery.run.assemble import spec_of
 from rookery.run.config import Config

@@ -20,7 +20,7 @@ from typing import Any
 
 from rookery import envs
 from rookery.data.files import Gone
-from rookery.envs.memory import sizes_mb
+from rookery.envs.processes.memory import sizes_mb
 from rookery.run import checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
 from rookery.run.directory import BEST, LAST, Run, run_argument
@@ -80,7 +80,7 @@ class Trainer:
 
     def _setup(self, cfg: config.Config, began: float | None) -> None:
         """Everything that can be refused is refused here, before a worker starts and before a directory is made."""
-        from rookery.workers.evaluator import Evaluator
+        from rookery.workers.acting.evaluator import Evaluator
 
         cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
@@ -437,7 +437,7 @@ class Trainer:
         import jax
         import numpy as np
 
-        from rookery.workers.policy import Policy
+        from rookery.workers.acting.policy import Policy
 
         params = self.best.params(self.agent) if self.kept == BEST else self.progress.params
         return Policy(self.agent, self.spec, jax.tree.map(np.array, params))

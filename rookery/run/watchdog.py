@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from rookery.envs import EnvironmentFailed
-from rookery.envs.stalls import Stalls
+from rookery.envs.pools.stalls import Stalls
 
 WARN_SECONDS = 10.0
 LOOK_SECONDS = 0.5

@@ -25,11 +25,11 @@ from rookery.runtime.roster import span
 from rookery.topologies import central
 from rookery.topologies.compatibility import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, loop_edges, replay_facts
-from rookery.topologies.learners import AnyLearner
-from rookery.topologies.shards import AnyTable, open_table, written
 from rookery.types import Agent, PyTree, Spec
-from rookery.workers.inference import AnyCollector
-from rookery.workers.learner import Update
+from rookery.workers.acting.inference import AnyCollector
+from rookery.workers.learning.learner import Update
+from rookery.workers.learning.learners import AnyLearner
+from rookery.workers.replay.shards import AnyTable, open_table, written
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,18 +27,18 @@ import numpy as np
 from rookery.data import arrays
 from rookery.data.config import TableSpec
 from rookery.data.memory import check_fits
-from rookery.envs.jax_sources import build, is_jax_id, kind_of
+from rookery.envs.jax.sources import build, is_jax_id, kind_of
 from rookery.envs.registry import JAX_IDS
 from rookery.ranges import Count, Workers
 from rookery.topologies.compatibility import rows_of
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, PyTree, Spec
-from rookery.workers import ring
-from rookery.workers.anakin_program import Advanced, AnakinProgram, Pace
-from rookery.workers.shapes import rollout_specs
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.compiled import ring
+from rookery.workers.compiled.anakin_program import Advanced, AnakinProgram, Pace
 
 if TYPE_CHECKING:
-    from rookery.envs.jax_env import JaxEnv
+    from rookery.envs.jax.env import JaxEnv
 
 STEPS_PER_CALL = 16_384  # on two CPU cores, PPO with 8 environments takes 0.2 s for these
 WINDOW = 100  # episodes of each seed that its mean return is taken over

@@ -24,9 +24,9 @@ from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progr
 from rookery.topologies.staleness import Staleness
 from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
-from rookery.workers.gradients import Found, GradientWorker
-from rookery.workers.learner import Update
-from rookery.workers.parameters import Applied, ParameterShard
+from rookery.workers.learning.gradient_worker import Found, GradientWorker
+from rookery.workers.learning.learner import Update
+from rookery.workers.learning.parameter_shard import Applied, ParameterShard
 
 
 @dataclass(frozen=True, kw_only=True)

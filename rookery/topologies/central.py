@@ -21,15 +21,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rookery.data import arrays
-from rookery.runtime.hosted import HostedPool
 from rookery.runtime.interface import Handle
 from rookery.runtime.roster import Life, span
 from rookery.spaces import zeros
 from rookery.topologies.job import Crew, Edge, Graph, Job, envs_each, loop_edges, replay_facts
 from rookery.types import Agent, EnvPool, PyTree, Spec
-from rookery.workers.collector import Collector
-from rookery.workers.host import EnvHost
-from rookery.workers.inference import AnyCollector, Inference
+from rookery.workers.acting.collector import Collector
+from rookery.workers.acting.env_host import EnvHost
+from rookery.workers.acting.hosted_pool import HostedPool
+from rookery.workers.acting.inference import AnyCollector, Inference
 
 
 class RolloutShape(NamedTuple):

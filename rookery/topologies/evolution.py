@@ -28,8 +28,8 @@ from rookery.ranges import MANY, Count, Range, Workers
 from rookery.topologies.evolution_fleet import EvolutionFleet, generation_specs
 from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
 from rookery.types import Agent, Batch, PyTree, Spec
-from rookery.workers.evolution_worker import Score, Shares, kept_specs
-from rookery.workers.learner import Learner
+from rookery.workers.acting.evolution_worker import Score, Shares, kept_specs
+from rookery.workers.learning.learner import Learner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from rookery.runtime.roster import Life, Roster, Terms
 from rookery.topologies.job import Job, Meters
 from rookery.trees import ArraySpec, tree_map
 from rookery.types import Agent, Episode, PyTree, Rollout
-from rookery.workers.evolution_worker import EvolutionWorker, Generation, Score, Shares, digest, kept_specs
-from rookery.workers.learner import Learner, Update
+from rookery.workers.acting.evolution_worker import EvolutionWorker, Generation, Score, Shares, digest, kept_specs
+from rookery.workers.learning.learner import Learner, Update
 
 
 class EvolutionFleet:

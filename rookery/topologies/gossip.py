@@ -26,9 +26,9 @@ from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progr
 from rookery.topologies.staleness import Staleness
 from rookery.topologies.worker_fleet import fleet_counts, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
-from rookery.workers.parameters import state_of
-from rookery.workers.peer import Peer, PeerStep
-from rookery.workers.shapes import rollout_specs
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning.parameter_shard import state_of
+from rookery.workers.learning.peer import Peer, PeerStep
 
 
 @dataclass(frozen=True, kw_only=True)

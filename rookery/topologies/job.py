@@ -17,15 +17,15 @@ from rookery.envs.budget import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
 from rookery.runtime.roster import Life, Roster, Terms
-from rookery.topologies.learners import AnyLearner, Learners
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout, Spec
-from rookery.workers.collector import Collected, Collector
-from rookery.workers.inference import AnyCollector
-from rookery.workers.learner import Learner, Update
-from rookery.workers.shapes import rollout_specs
+from rookery.workers.acting.collector import Collected, Collector
+from rookery.workers.acting.inference import AnyCollector
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning.learner import Learner, Update
+from rookery.workers.learning.learners import AnyLearner, Learners
 
 if TYPE_CHECKING:
-    from rookery.topologies.shards import AnyTable
+    from rookery.workers.replay.shards import AnyTable
 
 TICK_SECONDS = 0.5  # a topology yields at least this often, even when starved
 LIFE = 1 << 12  # incarnations that each life of a collector may use up: environments are rebuilt within a life, too

@@ -31,12 +31,12 @@ from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progr
 from rookery.topologies.staleness import Outliers, Staleness
 from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
 from rookery.types import Agent, PyTree, Spec
-from rookery.workers.bundle import Bundle
-from rookery.workers.gradients import Found
-from rookery.workers.learner import Update
-from rookery.workers.parameters import Applied, ParameterShard, joined, owned, trained, whole_state
-from rookery.workers.shapes import rollout_specs
-from rookery.workers.tree_paths import to_flat
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning.bundle import Bundle
+from rookery.workers.learning.gradient_worker import Found
+from rookery.workers.learning.learner import Update
+from rookery.workers.learning.parameter_shard import Applied, ParameterShard, joined, owned, trained, whole_state
+from rookery.workers.learning.tree_paths import to_flat
 
 
 @dataclass(frozen=True, kw_only=True)

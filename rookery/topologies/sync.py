@@ -20,11 +20,11 @@ from rookery.data.queue import Taken
 from rookery.ranges import Count, Workers
 from rookery.topologies.compatibility import collector_roles, fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, envs_each, loop_edges, replay_facts
-from rookery.topologies.learners import AnyLearner
-from rookery.topologies.shards import open_table, written
 from rookery.types import Agent, PyTree, Spec
-from rookery.workers.collector import Collected
-from rookery.workers.inference import AnyCollector
+from rookery.workers.acting.collector import Collected
+from rookery.workers.acting.inference import AnyCollector
+from rookery.workers.learning.learners import AnyLearner
+from rookery.workers.replay.shards import open_table, written
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.types import Rollout, Spec
-from rookery.workers.collector import Collector
-from rookery.workers.learner import device_part
+from rookery.workers.acting.collector import Collector
+from rookery.workers.learning.learner import device_part
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 NUMBER = 64  # decisions per test

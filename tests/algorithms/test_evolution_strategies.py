@@ -16,7 +16,7 @@ from rookery.algorithms.ars import ARS
 from rookery.algorithms.es import ES
 from rookery.networks import NetworkConfig
 from rookery.types import Spec, TrainState
-from rookery.workers.evolution_worker import Generation
+from rookery.workers.acting.evolution_worker import Generation
 
 DISCRETE = Spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4))
 CONTINUOUS = Spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Box(-2, 2, (2, 1), np.float32))

@@ -25,7 +25,7 @@ from rookery.algorithms.normalisers import clip_reward
 from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.types import Spec
-from rookery.workers.collector import Collector
+from rookery.workers.acting.collector import Collector
 
 
 def learn(algorithm, rollout, state=None, **options):

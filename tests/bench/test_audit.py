@@ -12,8 +12,8 @@ import pytest
 from rookery.data.chunks import INCARNATIONS
 from rookery.runtime.interface import WorkerLost
 from rookery.types import Rollout
-from rookery.workers.collector import Collector
-from rookery.workers.learner import Learner
+from rookery.workers.acting.collector import Collector
+from rookery.workers.learning.learner import Learner
 from rookery_bench.audit import Audited, Ledger
 
 T = 4

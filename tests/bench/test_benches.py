@@ -346,7 +346,7 @@ def test_kills_are_survived_and_what_is_torn_would_be_seen(monkeypatch):
     from rookery.types import TimeStep
     from rookery_bench import torn
 
-    monkeypatch.setattr("rookery.envs.process_pool.BACK_OFF", (0.05, 0.05))  # these die young
+    monkeypatch.setattr("rookery.envs.processes.process_pool.BACK_OFF", (0.05, 0.05))  # these die young
     found = torn.play(torn.parse(["--steps", "20000", "--num-envs", "8", "--kill-seconds", "0.2"]))
     assert found.steps >= 20000 and found.kills >= 1 and found.torn == found.wrong == found.odd == 0 and found.episodes > 50
     env, seen = torn.Numbered(), torn.Tallied()

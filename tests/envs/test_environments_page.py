@@ -29,7 +29,7 @@ def test_links_and_files_that_the_page_names_are_there():
     assert links and all((PAGE.parent / link).exists() for link in links)
     files = re.findall(r"`(rookery/[\w/]+\.py)`", page)
     assert files and all((PAGE.parents[1] / file).exists() for file in files)
-    pools = re.findall(r"`(\w+)\.(\w+Pool)`", page)
+    pools = re.findall(r"`([\w/]+)\.(\w+Pool)`", page)
     assert len(pools) >= 7
     for module, name in pools:
         assert f"class {name}" in (PAGE.parents[1] / "rookery" / "envs" / f"{module}.py").read_text()

@@ -12,8 +12,9 @@ import pytest
 from playing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 from rookery import envs
-from rookery.envs import UnknownEnvironment, envpool_pool
-from rookery.envs.envpool_pool import EnvpoolPool
+from rookery.envs import UnknownEnvironment
+from rookery.envs.pools import envpool_pool
+from rookery.envs.pools.envpool_pool import EnvpoolPool
 
 
 class FakeEnvpool:

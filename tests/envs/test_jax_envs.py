@@ -14,9 +14,10 @@ from playing import advance, assert_next_step_autoreset, assert_same, play, rand
 
 import rookery
 from rookery import envs, ops, systems
-from rookery.envs import UnknownEnvironment, jax_sources
-from rookery.envs.jax_env import JaxEnv, JaxStep, canonical_env
-from rookery.envs.jax_toys import CartPoleState, CatchState, CueRecallState
+from rookery.envs import UnknownEnvironment
+from rookery.envs.jax import sources as jax_sources
+from rookery.envs.jax.env import JaxEnv, JaxStep, canonical_env
+from rookery.envs.jax.toys import CartPoleState, CatchState, CueRecallState
 
 KEY = ops.random.key(0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.envs import fork_server
+from rookery.envs.processes import fork_server
 
 pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 
@@ -23,8 +23,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what 
 sys.path.insert(0, {here!r})
 import numpy as np
 from bad_envs import {env}
-from rookery.envs.process_pool import ProcessPool
-from rookery.envs import fork_server
+from rookery.envs.processes.process_pool import ProcessPool
+from rookery.envs.processes import fork_server
 
 def main():
     pool = ProcessPool({env}, 4, id="left", processes=2, groups=2)

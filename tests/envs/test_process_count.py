@@ -9,11 +9,12 @@ import pytest
 from bad_envs import Counter, Slow
 
 from rookery import envs
-from rookery.envs import EnvironmentFailed, fork_server
+from rookery.envs import EnvironmentFailed
+from rookery.envs.pools.serial import SerialPool
 from rookery.envs.probe import Probe
-from rookery.envs.process_count import Measured, choose, measure
-from rookery.envs.process_pool import ProcessPool
-from rookery.envs.serial import SerialPool
+from rookery.envs.processes import fork_server
+from rookery.envs.processes.process_count import Measured, choose, measure
+from rookery.envs.processes.process_pool import ProcessPool
 
 pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 

@@ -15,7 +15,8 @@ from bad_envs import Counter, Faulty
 
 import rookery
 from rookery import envs
-from rookery.envs import EnvironmentFailed, Restarts, fork_server
+from rookery.envs import EnvironmentFailed, Restarts
+from rookery.envs.processes import fork_server
 from rookery.run import checkpoint
 
 OPTIONS = {"num_envs": 4, "rollout_length": 8, "network": {"hidden": (4,)}, "eval_episodes": 0}
@@ -121,7 +122,7 @@ def test_rollouts_of_a_rebuilt_environment_belong_to_a_new_stream():
     from rookery.algorithms.a2c import A2C
     from rookery.data.chunks import INCARNATIONS
     from rookery.networks import NetworkConfig
-    from rookery.workers.collector import Collector
+    from rookery.workers.acting.collector import Collector
 
     factory = partial(Faulty, "raises")
     agent = A2C(rollout_length=7, network=NetworkConfig(hidden=(4,))).build(envs.spec_of(factory))

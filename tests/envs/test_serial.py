@@ -10,7 +10,7 @@ from playing import advance, assert_next_step_autoreset, assert_same, play, refe
 
 from rookery import envs
 from rookery.envs import EnvironmentFailed
-from rookery.envs.serial import SerialPool
+from rookery.envs.pools.serial import SerialPool
 
 
 class Bad(gymnasium.Env):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from bad_envs import Checked, Counter
 
-from rookery.envs import fork_server, shared
-from rookery.envs.cores import usable_cores
-from rookery.envs.process_pool import ProcessPool
+from rookery.envs.processes import fork_server, shared
+from rookery.envs.processes.cores import usable_cores
+from rookery.envs.processes.process_pool import ProcessPool
 from rookery.trees import tree_leaves
 
 pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
@@ -63,7 +63,7 @@ import os, subprocess, sys
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", "/dev/shm"], check=True)
 sys.path[:0] = {path!r}
 from bad_envs import Checked, whole
-from rookery.envs.process_pool import ProcessPool
+from rookery.envs.processes.process_pool import ProcessPool
 pool = ProcessPool(Checked, 64, id="Checked", processes=1)
 assert whole(pool.reset(0).observation)
 pool.close()

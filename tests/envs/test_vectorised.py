@@ -10,8 +10,8 @@ from playing import advance, assert_next_step_autoreset, play, reference_episode
 
 from rookery import envs
 from rookery.envs import EnvironmentFailed
-from rookery.envs.serial import SerialPool
-from rookery.envs.vectorised import VectorisedPool
+from rookery.envs.pools.serial import SerialPool
+from rookery.envs.pools.vectorised import VectorisedPool
 
 BALANCE = np.array([0.1, 0.3, 3.0, 1.0])  # pushing by the sign of this keeps every pole up for 500 steps
 
@@ -83,7 +83,7 @@ def test_cartpole_answers_what_gymnasiums_own_vector_environment_answers():
     pool = envs.make("CartPole-v1", 5)
     steps = play(pool, 60, seed=3).steps
     raw = gymnasium.make_vec("CartPole-v1", num_envs=5, vectorization_mode="vector_entry_point")
-    from rookery.envs.pool import derive_seed
+    from rookery.envs.pools.pool import derive_seed
 
     observation, _ = raw.reset(seed=derive_seed(3, 0, 0))
     rng = np.random.default_rng(0)

@@ -18,8 +18,9 @@ from commands import SMALL, rookery
 from looping_envs import Looping
 
 from rookery import envs
-from rookery.envs import EnvironmentFailed, Restarts, fork_server
+from rookery.envs import EnvironmentFailed, Restarts
 from rookery.envs.budget import GOOD_STEPS, Budget
+from rookery.envs.processes import fork_server
 from rookery.runtime.roster import Exhausted, Life, Roster, Terms
 from rookery.types import EnvPool
 

@@ -16,8 +16,9 @@ from looping_envs import Leaking
 
 from rookery import envs
 from rookery.data import memory
-from rookery.envs import Restarts, fork_server, process_pool
-from rookery.envs.memory import sizes_mb
+from rookery.envs import Restarts
+from rookery.envs.processes import fork_server, process_pool
+from rookery.envs.processes.memory import sizes_mb
 
 HOST = 8 << 30
 

@@ -13,8 +13,9 @@ from commands import SMALL, rookery
 from looping_envs import Infinite
 
 from rookery import envs
-from rookery.envs import EnvironmentFailed, Restarts, fork_server
-from rookery.envs.pool import UNBOUNDED, OnNan, clipped
+from rookery.envs import EnvironmentFailed, Restarts
+from rookery.envs.pools.pool import UNBOUNDED, OnNan, clipped
+from rookery.envs.processes import fork_server
 
 PROCESSES = [0, pytest.param(1, marks=pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux"))]
 

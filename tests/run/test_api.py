@@ -24,8 +24,8 @@ from rookery.run.checkpoint import CheckpointError
 from rookery.run.config import ConfigError, resolve
 from rookery.run.directory import Run
 from rookery.topologies.sync import Sync
-from rookery.workers.nonfinite import NonFinite
-from rookery.workers.policy import Policy
+from rookery.workers.acting.policy import Policy
+from rookery.workers.learning.nonfinite import NonFinite
 
 SMALL = {"num_envs": 8, "rollout_length": 8, "network": {"hidden": (8,)}, "eval_episodes": 2}
 

@@ -17,7 +17,7 @@ from rookery.run import api, checkpoint, config, kept
 from rookery.run.checkpoint import CheckpointError, StorageError
 from rookery.run.config import ConfigError
 from rookery.run.directory import Run
-from rookery.workers.evaluator import Evaluation, Evaluator
+from rookery.workers.acting.evaluator import Evaluation, Evaluator
 
 SMALL = {"env": "identity", "num_envs": 8, "rollout_length": 8, "network": {"hidden": (8,)}, "eval_episodes": 3}
 OPTIONS = SMALL | {"total_steps": 10**6, "eval_every": 1, "checkpoint_every": 1, "keep_checkpoints": 2, "run": "r"}

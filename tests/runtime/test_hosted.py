@@ -14,15 +14,16 @@ import pytest
 from engine_fakes import SPEC, ScriptedPool, Slot, counting_agent, params
 
 from rookery.data.chunks import INCARNATIONS
-from rookery.envs.pool import EnvironmentFailed
-from rookery.runtime import hosted, roster
-from rookery.runtime.hosted import HostedPool, HostsLost
+from rookery.envs.pools.pool import EnvironmentFailed
+from rookery.runtime import roster
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
-from rookery.workers.collector import Collected
-from rookery.workers.host import EnvHost
-from rookery.workers.inference import Inference
+from rookery.workers.acting.collector import Collected
+from rookery.workers.acting.env_host import EnvHost
+from rookery.workers.acting.hosted_pool import HostedPool, HostsLost
+from rookery.workers.acting.inference import Inference
+from rookery.workers.acting import hosted_pool as hosted
 
 HOSTS, EACH, GROUPS = 2, 4, 2
 

@@ -20,7 +20,7 @@ from rookery.networks import NetworkConfig
 from rookery.runtime.local import LocalRuntime
 from rookery.topologies.evolution import Evolution
 from rookery.topologies.job import Job
-from rookery.workers.evolution_worker import digest
+from rookery.workers.acting.evolution_worker import digest
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = pytest.mark.usefixtures("cluster")

@@ -16,7 +16,7 @@ pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ra
 
 from rookery import Trainer
 from rookery.data import arrays
-from rookery.workers.shapes import rollout_specs
+from rookery.workers.acting.shapes import rollout_specs
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

@@ -27,8 +27,8 @@ from rookery.runtime.interface import ArgumentLost, WorkerLost
 from rookery.runtime.ray import Kept, _translated
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
-from rookery.topologies.shards import Shards
 from rookery.topologies.sync import Sync
+from rookery.workers.replay.shards import Shards
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = pytest.mark.usefixtures("cluster")

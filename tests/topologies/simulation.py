@@ -17,8 +17,8 @@ import numpy as np
 from rookery.runtime.interface import WorkerLost
 from rookery.trees import tree_leaves
 from rookery.types import Agent, Batch, EnvPool, Episode, PyTree, Rollout
-from rookery.workers.collector import Collected, Collector
-from rookery.workers.learner import Learner, Update
+from rookery.workers.acting.collector import Collected, Collector
+from rookery.workers.learning.learner import Learner, Update
 
 Seconds = Callable[[str, int], float]  # (name of the worker, how many calls it has had) -> seconds that this one takes
 Dies = Callable[[str, int], bool]  # (name of the worker, how many calls its place has had) -> is it killed in this one?

@@ -18,8 +18,8 @@ from rookery.algorithms.dqn import DQN
 from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.data.config import ReplayConfig
-from rookery.envs.jax_env import JaxEnv
-from rookery.envs.jax_sources import build
+from rookery.envs.jax.env import JaxEnv
+from rookery.envs.jax.sources import build
 from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError
 from rookery.runtime.local import LocalRuntime
@@ -28,7 +28,7 @@ from rookery.topologies.anakin import Anakin
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.sync import Sync
 from rookery.types import Agent, Learned
-from rookery.workers.nonfinite import NonFinite
+from rookery.workers.learning.nonfinite import NonFinite
 
 SMALL, LSTM = NetworkConfig(hidden=(4,)), NetworkConfig(hidden=(4,), core="lstm", core_size=3)
 REPLAY = ReplayConfig(capacity=160, min_size=40, samples_per_insert=2.0)  # 160 steps: it is overwritten within 11 rollouts

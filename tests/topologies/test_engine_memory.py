@@ -9,7 +9,7 @@ import tracemalloc
 from engine_fakes import counting_agent
 
 from rookery import envs
-from rookery.envs.memory import resident_mb
+from rookery.envs.processes.memory import resident_mb
 from rookery.runtime.local import LocalRuntime
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job

@@ -31,7 +31,7 @@ from rookery.topologies.evolution import Evolution
 from rookery.topologies.job import Job
 from rookery.topologies.sync import Sync
 from rookery.types import Agent
-from rookery.workers.evolution_worker import EvolutionWorker, digest
+from rookery.workers.acting.evolution_worker import EvolutionWorker, digest
 
 SMALL = NetworkConfig(hidden=(4,))
 ALGORITHMS = {
@@ -243,8 +243,8 @@ import numpy as np
 from rookery import envs
 from rookery.algorithms.es import ES
 from rookery.networks import NetworkConfig
-from rookery.workers.evolution_worker import Generation, digest
-from rookery.workers.learner import Learner
+from rookery.workers.acting.evolution_worker import Generation, digest
+from rookery.workers.learning.learner import Learner
 from rookery.algorithms.perturbed import Seen
 agent = ES(network=NetworkConfig(hidden=(256, 256))).build(envs.spec_of("CartPole-v1"))
 learner = Learner(agent, seed=0)

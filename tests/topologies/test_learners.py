@@ -25,12 +25,12 @@ from rookery.run.config import ConfigError, resolve
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Exhausted
-from rookery.topologies import learners
-from rookery.topologies.learners import Learners
 from rookery.types import Batch, Rollout
-from rookery.workers.collector import Collector
-from rookery.workers.learner import Learner, Update
-from rookery.workers.learner_rank import BatchShare, LearnerRank, PeerLost
+from rookery.workers.acting.collector import Collector
+from rookery.workers.learning import learners
+from rookery.workers.learning.learner import Learner, Update
+from rookery.workers.learning.learner_rank import BatchShare, LearnerRank, PeerLost
+from rookery.workers.learning.learners import Learners
 
 # --------------------------------------------------------------------------------- two processes are one learner
 

@@ -23,7 +23,7 @@ from rookery.topologies.parameter_server import ParameterServer
 from rookery.topologies.staleness import Outliers
 from rookery.topologies.sync import Sync
 from rookery.types import Agent
-from rookery.workers.parameters import joined, owned, trained, whole_state
+from rookery.workers.learning.parameter_shard import joined, owned, trained, whole_state
 
 SMALL = NetworkConfig(hidden=(4,))
 AS_THEY_COME: dict = {"normalise_observations": False, "normalise_rewards": False}  # moments are equal to rounding alone

@@ -21,9 +21,9 @@ from rookery.run import checkpoint
 from rookery.runtime.interface import ArgumentLost, WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
-from rookery.topologies.shards import Shards, open_table
 from rookery.trees import ArraySpec, tree_map
 from rookery.types import Needs, Rollout
+from rookery.workers.replay.shards import Shards, open_table
 
 T, WIDTH, BATCH = 4, 2, 8
 CONFIG = ReplayConfig(capacity=400, min_size=32, samples_per_insert=4.0, selector="prioritized", shards=2)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery.data import arrays
-from rookery.envs.pool import split
+from rookery.envs.pools.pool import split
 from rookery.trees import tree_leaves
 from rookery.types import (
     Agent,
@@ -29,7 +29,7 @@ from rookery.types import (
     TimeStep,
     TrainState,
 )  # fmt: skip
-from rookery.workers.collector import Collected, Collector
+from rookery.workers.acting.collector import Collected, Collector
 
 ACTIONS = 4
 SPEC = Spec(gymnasium.spaces.Box(-(2.0**20), 2.0**20, (3,), np.float32), gymnasium.spaces.Discrete(ACTIONS), "scripted")

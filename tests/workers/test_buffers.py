@@ -16,9 +16,9 @@ from rookery.data import arrays
 from rookery.data.queue import Queue
 from rookery.networks import NetworkConfig
 from rookery.types import Agent, Array, Batch, Learned, TrainState
-from rookery.workers.collector import Collector
-from rookery.workers.learner import Learner
-from rookery.workers.shapes import rollout_specs
+from rookery.workers.acting.collector import Collector
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning.learner import Learner
 
 B, T, SIZE = 4, 3, 300_000
 

@@ -12,8 +12,8 @@ from rookery.data import arrays
 from rookery.data.chunks import INCARNATIONS
 from rookery.trees import tree_leaves
 from rookery.types import BATCH_MAJOR, Agent, Rollout
-from rookery.workers.collector import Collector
-from rookery.workers.shapes import rollout_specs
+from rookery.workers.acting.collector import Collector
+from rookery.workers.acting.shapes import rollout_specs
 
 B, T = 4, 3
 AGENT = counting_agent(T, return_discount=0.5)

@@ -15,7 +15,7 @@ from gymnasium import spaces as gs
 
 from rookery import envs, spaces
 from rookery.types import Agent, Decision, Needs
-from rookery.workers.collector import Collector
+from rookery.workers.acting.collector import Collector
 
 B, T = 4, 3
 AGENT = counting_agent(T, return_discount=0.5)

@@ -13,12 +13,12 @@ from engine_fakes import SPEC, ScriptedPool, length
 
 from rookery import envs, ops
 from rookery.algorithms.es import ES
-from rookery.envs.pool import EnvironmentFailed
+from rookery.envs.pools.pool import EnvironmentFailed
 from rookery.networks import NetworkConfig
 from rookery.types import Agent, Batch, Decision, Learned, Needs, TrainState
-from rookery.workers.evaluator import Evaluator
-from rookery.workers.evolution_worker import EvolutionWorker, Generation, Shares, compiled, digest, kept_specs
-from rookery.workers.learner import Learner
+from rookery.workers.acting.evaluator import Evaluator
+from rookery.workers.acting.evolution_worker import EvolutionWorker, Generation, Shares, compiled, digest, kept_specs
+from rookery.workers.learning.learner import Learner
 
 SMALL = NetworkConfig(hidden=(4,))
 CARTPOLE = ES(network=SMALL, sigma=0.5, max_episode_steps=60).build(envs.spec_of("CartPole-v1"))

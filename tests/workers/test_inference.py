@@ -15,11 +15,11 @@ from engine_fakes import ScriptedPool, Slot, checkpointed, collect, counting_age
 
 from rookery.data import arrays
 from rookery.data.chunks import INCARNATIONS
-from rookery.envs.pool import EnvironmentFailed
-from rookery.envs.process_pool import ProcessPool
+from rookery.envs.pools.pool import EnvironmentFailed
+from rookery.envs.processes.process_pool import ProcessPool
 from rookery.types import Agent, Rollout, TimeStep
-from rookery.workers.collector import Collected, Collector
-from rookery.workers.inference import Inference
+from rookery.workers.acting.collector import Collected, Collector
+from rookery.workers.acting.inference import Inference
 
 B, T = 4, 3
 AGENT = counting_agent(T, return_discount=0.5)

@@ -15,10 +15,10 @@ from rookery.networks import NetworkConfig
 from rookery.topologies.job import Meters
 from rookery.trees import tree_leaves
 from rookery.types import Batch
-from rookery.workers import inspection
-from rookery.workers.inspection import FIRST_SECONDS, PERIOD_SECONDS, Inspector, sample
-from rookery.workers.learner import Learner, Update, device_part
-from rookery.workers.shapes import rollout_specs
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning import inspection
+from rookery.workers.learning.inspection import FIRST_SECONDS, PERIOD_SECONDS, Inspector, sample
+from rookery.workers.learning.learner import Learner, Update, device_part
 
 SMALL = NetworkConfig(hidden=(4,))
 

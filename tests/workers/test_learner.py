@@ -22,11 +22,11 @@ from rookery.data.replay import batch_specs
 from rookery.networks import NetworkConfig
 from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Learned, Rollout, TrainState
-from rookery.workers.collector import Collector
-from rookery.workers.learner import Learner, Update, device_part, initial
-from rookery.workers.nonfinite import NonFinite
-from rookery.workers.shapes import rollout_specs
-from rookery.workers.tree_paths import from_flat, to_flat
+from rookery.workers.acting.collector import Collector
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning.learner import Learner, Update, device_part, initial
+from rookery.workers.learning.nonfinite import NonFinite
+from rookery.workers.learning.tree_paths import from_flat, to_flat
 
 B, T = 4, 3
 SMALL = NetworkConfig(hidden=(4,))

@@ -24,8 +24,8 @@ from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.types import Batch
-from rookery.workers.collector import Collector
-from rookery.workers.learner import Learner
+from rookery.workers.acting.collector import Collector
+from rookery.workers.learning.learner import Learner
 
 SMALL, LSTM = NetworkConfig(hidden=(8,)), NetworkConfig(hidden=(8,), core="lstm", core_size=4)
 CASES = {

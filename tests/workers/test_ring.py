@@ -9,7 +9,7 @@ from rookery import ops
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.types import Rollout
-from rookery.workers import ring
+from rookery.workers.compiled import ring
 
 B, T, GAMMA = 3, 4, 0.9
 

@@ -1,0 +1,134 @@
+"""The Learner: holds the train state and turns batches into updates.
+
+An update that is not finite is never kept, so it can never be published: the state stays as it was and `NonFinite` says
+what was not a number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rookery import ops
+from rookery.data import arrays
+from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
+from rookery.workers.learning import mesh
+from rookery.workers.learning.inspection import Inspector
+from rookery.workers.learning.nonfinite import NonFinite, culprit, guarded
+from rookery.workers.learning.tree_paths import from_flat, to_flat
+
+
+class Update(NamedTuple):
+    """The result of one update."""
+
+    version: int  # updates applied so far: the version of `params`
+    params: PyTree  # never donated: may be held and published
+    report: dict[str, float]
+    priorities: np.ndarray | None
+    trained_steps: int
+    lag_mean: float  # in updates, over the valid rows that some parameters decided
+    lag_max: int
+    busy_seconds: float
+    idle_seconds: float  # from the end of the update before to the start of this one
+
+
+class Learner:
+    def __init__(self, agent: Agent, *, seed: int, snapshot: PyTree | None = None, devices: int = 1) -> None:
+        self._agent = agent
+        self._key = ops.random.key(seed)
+        self._state = initial(agent)(jax.random.fold_in(self._key, 0))
+        self.version = 0
+        if snapshot is not None:
+            self._state = from_flat(self._state, snapshot["state"])
+            self.version = int(snapshot["version"])
+        self._learn: Callable[..., Any] = jax.jit(self._guarded, donate_argnums=(1, 2))
+        self._shown: Callable[[PyTree], PyTree] = lambda tree: tree
+        self._inspector = Inspector(agent)
+        if devices > 1 or jax.process_count() > 1:
+            grid = mesh.mesh_of(devices)
+            self._state = mesh.replicated(grid, self._state)
+            self._learn, self._shown = mesh.compiled(self._guarded, grid, donate=(1, 2)), mesh.one_copy
+        self._ended = time.perf_counter()
+
+    @property
+    def params(self) -> PyTree:
+        return self._shown(self._state.params)
+
+    def published(self) -> tuple[PyTree, int]:
+        return self.params, self.version
+
+    def replace(self, params: PyTree) -> None:
+        """Replace the parameters; optimizer state and target network stay."""
+        self._state = self._state._replace(params=params)
+
+    def warm_up(self, specs: Rollout) -> None:
+        """Compile `learn` on zeros and discard the result; done while collectors fill the first batch."""
+        rollout = arrays.allocate(specs)
+        batch = Batch(rollout, np.ones(rollout.reward.shape[1], np.float32), ())
+        copied = jax.tree.map(jnp.copy, tuple(self._state))
+        jax.block_until_ready(self._learn(*copied, device_part(batch), self._key, np.uint32(0)))
+        self._ended = time.perf_counter()
+
+    def learn(self, batch: Batch) -> Update:
+        """Make one update, and wait until it is ready: when this returns, nothing reads the batch any more."""
+        begin = time.perf_counter()
+        params, slow, optimizer, updates = self._state
+        counter = np.uint32(self.version + 1)
+        seen = device_part(batch)
+        self._state, report, priorities, finite = self._learn(params, slow, optimizer, updates, seen, self._key, counter)
+        lag_mean, lag_max = data_lag(batch, self.version)
+        trained = int(batch.rollout.valid.sum())
+        finite = np.asarray(finite)  # waits for the update
+        report = {name: float(value) for name, value in jax.device_get(report).items()}
+        if not finite.all():
+            raise NonFinite(culprit(self.version + 1, batch.rollout, report, finite, self._state.params))
+        self.version += 1
+        report |= self._inspector.look(lambda: self._shown(self._state), seen)
+        end = time.perf_counter()
+        idle, self._ended = begin - self._ended, end
+        return Update(self.version, self.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle)
+
+    def _guarded(
+        self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array
+    ) -> tuple[TrainState, Report, Array | None, Array]:
+        """Make an update unless it is not finite. The key is an argument: a constant would make each seed compile anew."""
+        state = TrainState(params, slow, optimizer, updates)
+        learned, finite = guarded(self._agent, state, batch, jax.random.fold_in(key, counter))
+        return *learned, finite
+
+    def inspect(self) -> dict[str, float]:
+        """Compute the health metrics now, on a batch of a while ago."""
+        return self._inspector.again(self._shown(self._state))
+
+    def snapshot(self) -> PyTree:
+        return {"state": to_flat(self._state), "version": self.version}
+
+    def close(self) -> None:
+        pass
+
+
+def initial(agent: Agent) -> Callable[[Array], TrainState]:
+    """Compile `agent.init`. Its leaves are of the types that updates return: with one whose type follows that of others, as
+    of `jnp.full(shape, 0.5)`, all that takes the state would be compiled a second time after the first update."""
+
+    def init(key: Array) -> TrainState:
+        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), agent.init(key))
+
+    return jax.jit(init)
+
+
+def device_part(batch: Batch) -> Batch:
+    """Drop the int64 columns: jax would silently truncate them to 32 bits."""
+    return Batch(batch.rollout._replace(stream=(), step=()), batch.weight, ())
+
+
+def data_lag(batch: Batch, version: int) -> tuple[float, int]:
+    """Measure the policy lag in updates, mean and greatest, at parameters `version`. Demonstrations have none."""
+    acted = (batch.rollout.valid > 0) & (batch.rollout.version >= 0)
+    lags = version - batch.rollout.version[acted]
+    return (float(lags.mean()), int(lags.max())) if lags.size else (0.0, 0)
