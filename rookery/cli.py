@@ -331,7 +331,7 @@ def show(args: list[str]) -> int:
     return 0
 
 
-LISTS = ("systems", "envs", "runs")
+LISTS = ("systems", "matrix", "envs", "runs")
 
 
 def list_things(args: list[str]) -> int:
@@ -342,10 +342,10 @@ def list_things(args: list[str]) -> int:
     root, rest = peek(args, "--runs") or "runs", [word for word in args if word != "--json"]
     what = rest.pop(0) if rest else ""
     if what in ("-h", "--help"):
-        print("usage: rookery list systems | envs | runs [--runs DIRECTORY] [--json]")
+        print("usage: rookery list systems | matrix | envs | runs [--runs DIRECTORY] [--json]")
         return 0
     if what not in LISTS:
-        fail(f"list what? rookery list systems | envs | runs.{nearest(what, LISTS)}")
+        fail(f"list what? rookery list systems | matrix | envs | runs.{nearest(what, LISTS)}")
     rest = [word for word in rest if not (what == "runs" and (word == root or word.startswith("--runs")))]
     if rest:
         fail(f"`rookery list {what}` takes no {rest[0]!r}.{nearest(rest[0], ['--json', '--runs'])}")
@@ -357,8 +357,9 @@ def list_things(args: list[str]) -> int:
     else:
         print(listing.table(rows, width=listing.terminal_width()))
         if what == "systems":
-            print("\nalgorithm × topology, each on local and on ray (-: refused, with the reason):\n")
-            print(listing.table(listing.matrix(), width=listing.terminal_width()))
+            print("\nAny algorithm on any topology that can drive it (--topology): rookery list matrix")
+        if what == "matrix":
+            print("\nalgorithm × topology, each on local and on ray: systems of that name, yes, or -: refused, with the reason")
     return 0
 
 

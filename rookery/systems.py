@@ -402,18 +402,6 @@ def name_of(algorithm: Any) -> str:
     return next((entry.name for entry in SYSTEMS.values() if entry.algorithm == path), type(algorithm).__name__)
 
 
-# Which algorithm each topology can drive, on every runtime; all others are refused with a reason. tests/test_matrix.py builds
-# and runs every cell, and sees that the others are refused.
-ON_POLICY, OFF_POLICY = ("PPO", "A2C", "PG"), ("VTrace", "APPO")
-MATRIX: dict[str, tuple[str, ...]] = {
-    "Sync": (*ON_POLICY, *OFF_POLICY, "DQN", "R2D2"),
-    "ActorLearner": (*OFF_POLICY, "DQN", "R2D2"),
-    "AsyncGradients": ("A2C", "PG", *OFF_POLICY, "DQN"),  # a DQN with --fresh
-    "ParameterServer": ("A2C", "PG", *OFF_POLICY, "DQN", "R2D2"),
-    "Gossip": ("A2C", "PG", *OFF_POLICY),
-    "Anakin": (*ON_POLICY, *OFF_POLICY, "DQN"),
-    "Evolution": ("ES", "ARS"),
-}
 RUNTIMES = ("local", "ray")
 TOPOLOGIES = {entry.topology.split(":")[1]: entry.topology for entry in SYSTEMS.values()}
 

@@ -85,8 +85,8 @@ def _arms(options: Options) -> dict[str, Callable[[], tuple[int, int]]]:
         with trainer:
             while trainer.progress is None or trainer.progress.updates < options.generations:
                 trainer.advance()
-            state = trainer.progress.snapshot()["learner"]
-    make, version = pool_factory(trainer.config, share=options.workers), int(state["version"])
+            state = trainer.progress.snapshot()["policies"]["main"]
+    make, version = pool_factory(trainer.config, trainer.plan), int(state["version"])
     worker = lambda shares: EvolutionWorker(trainer.agent, partial(make, shares.size), seed=0, shares=shares, state=state)
     whole = topology.shares()
     many, one = [worker(whole) for _ in range(options.workers)], worker(Shares(options.population, 1))

@@ -144,21 +144,21 @@ def play(options: Options) -> Drill:
     mine = dict(runtime="ray", collectors=len(NAMES), env_processes=1, seed=options.seed)
     mine["total_steps"] = max(1, int(60 * options.minutes * STEPS_PER_SECOND))
     cfg = config.resolve("impala", env=cart_pole, **systems.defaults("impala", "CartPole-v1") | mine)
-    spec, agent, _ = assemble(cfg)
-    runtime = Audited(open_runtime(cfg))
-    driver = cfg.topology.drive(Job(agent, spec, pool_factory(cfg), runtime, options.seed))
+    spec, agent, plan = assemble(cfg)
+    runtime = Audited(open_runtime(cfg, plan))
+    driver = cfg.topology.drive(Job(agent, spec, pool_factory(cfg, plan), runtime, options.seed))
     try:
         began = _until_all_answer(driver, runtime)
         progress, kills = _through_the_kills(options, driver, runtime, began)
         seconds = time.monotonic() - began
         assert progress.snapshot is not None
         saved = progress.snapshot()
-        waiting = [Rollout(**part) for part in saved["queue"]["parts"]]
+        waiting = [Rollout(**part) for part in saved["tables"]["queue"]["parts"]]
         counted = {name: int(saved["meters"][name]) for name in ("trained_steps", "env_steps")}
         violations = runtime.ledger.closed(waiting, **counted)
     finally:
         driver.close()
-    evaluator = Evaluator(agent, lambda: pool_factory(cfg, share=1)(options.episodes), seed=options.seed + 1_000_003)
+    evaluator = Evaluator(agent, lambda: pool_factory(cfg)(options.episodes), seed=options.seed + 1_000_003)
     try:
         score = evaluator.evaluate(progress.params).return_mean
     finally:

@@ -26,7 +26,7 @@ import tyro
 from rookery.data import copies, limiter, memory
 from rookery.data.arrays import aligned_zeros
 from rookery.data.chunks import INCARNATIONS, Store
-from rookery.data.table import Table, importance_weights
+from rookery.data.items import ItemTable, importance_weights
 from rookery.trees import ArraySpec
 from rookery_bench.peers import chosen
 from rookery_bench.record import Record, Verdict, conditions
@@ -128,7 +128,7 @@ class Subject:
         chunks = -(-options.size // rows) + 3 * B
         spec = {"item": ArraySpec((options.item_bytes,), np.dtype(np.uint8))}
         self.store = Store(spec, num_chunks=chunks, chunk_rows=rows, num_lanes=B)
-        self.table = Table(self.store, max_size=options.size, limiter=limiter.min_size(1), selector=options.selector)
+        self.table = ItemTable(self.store, max_size=options.size, limiter=limiter.min_size(1), selector=options.selector)
         self._rollout = {"item": random.integers(0, 255, (T, B, options.item_bytes), np.uint8)}
         self._streams, self._step = np.arange(B) * INCARNATIONS, np.zeros(B, np.int64)
         self._out = aligned_zeros((self._batch, options.item_bytes), np.dtype(np.uint8))

@@ -124,7 +124,7 @@ class _MeasuredSystem:
         from rookery import envs
         from rookery.data.queue import Queue
         from rookery.run.trainer import Trainer
-        from rookery.topologies.job import envs_each
+        from rookery.topologies.wiring import envs_each
         from rookery.workers.acting.collector import Collector
         from rookery.workers.acting.shapes import rollout_specs
         from rookery.workers.learning.learner import Learner
@@ -136,7 +136,7 @@ class _MeasuredSystem:
         self.each = envs_each(topology.num_envs, topology.collectors, topology.groups)
         make_pool = lambda: envs.make(config.env, self.each, groups=topology.groups, **config.env_options)
         self.pool = make_pool()
-        self.collector = Collector(self.agent, make_pool, num_collectors=topology.collectors, seed=config.run.seed)
+        self.collector = Collector(self.agent, make_pool, num_workers=topology.collectors, seed=config.run.seed)
         self.learner = Learner(self.agent, seed=config.run.seed)
         self.parts = getattr(topology, "rollouts_per_batch", topology.collectors)
         specs = rollout_specs(self.agent, self.spec, self.each)

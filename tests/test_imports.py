@@ -286,16 +286,16 @@ def test_importing_environments_and_data_leaves_jax_out() -> None:
 BAD = {
     "upwards": ("rookery.envs.pools.pool", "from rookery.workers import collector", wrong_direction),
     "workers in a runtime": ("rookery.runtime.fleet", "from rookery import workers", wrong_direction),
-    "lazily upwards": ("rookery.data.table", "def f():\n    from ..run import trainer", wrong_direction),
+    "lazily upwards": ("rookery.data.items", "def f():\n    from ..run import trainer", wrong_direction),
     "the public face": ("rookery.run.trainer", "from rookery import train", wrong_direction),
     "an unknown folder": ("rookery.gadgets", "", wrong_direction),
-    "a bench in the library": ("rookery.data.table", "def f():\n    from rookery_bench import torn", bench_outside_its_command),
+    "a bench in the library": ("rookery.data.items", "def f():\n    from rookery_bench import torn", bench_outside_its_command),
     "a bench in the root": ("rookery", "if TYPE_CHECKING:\n    import rookery_bench.record", bench_outside_its_command),
     "a bench in another command": ("rookery.cli", "def train():\n    import rookery_bench", bench_outside_its_command),
     "a bench before it is asked for": ("rookery.cli", "import rookery_bench", bench_outside_its_command),
     "jax in envs": ("rookery.envs.pools.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
     "jax with the environments": ("rookery.envs.pools.serial", "from rookery.envs.jax import pool", jax_where_none_may_be),
-    "jax behind a module": ("rookery.data.table", "from rookery.ops import vtrace", jax_where_none_may_be),
+    "jax behind a module": ("rookery.data.items", "from rookery.ops import vtrace", jax_where_none_may_be),
     "ray elsewhere": ("rookery.runtime.fleet", "def f():\n    import ray", ray_outside_its_file),
     "pickle": ("rookery.run.trainer", "from pickle import loads", code_from_checkpoints),
     "pickle behind": ("rookery.run.checkpoint", "def f():\n    import rookery.envs.child", code_from_checkpoints),
@@ -361,11 +361,11 @@ TWINS = {
 
 @pytest.mark.parametrize("case", TWINS)
 def test_a_second_class_of_one_name_is_found(case: str) -> None:
-    package = written(GOOD | {"rookery.run.display": "class Row: ...", "rookery.data.table": TWINS[case]})
+    package = written(GOOD | {"rookery.run.display": "class Row: ...", "rookery.data.items": TWINS[case]})
     assert len(twins(package)) == 1
 
 
 def test_classes_of_different_names_and_the_options_of_benches_are_no_twins() -> None:
     benches = {f"rookery_bench.{name}": "class Options: ..." for name in ("torn", "zoo")}
-    classes = {"rookery.data.table": "class Row: ...", "rookery.run.display": "class Line: ..."}
+    classes = {"rookery.data.items": "class Row: ...", "rookery.run.display": "class Line: ..."}
     assert twins(written(GOOD | benches | classes)) == []

@@ -119,7 +119,7 @@ def test_every_system_has_a_preset_for_atari_that_builds_and_fits_into_memory(sy
     encoder = next(part for name, part in state.params["network"].items() if name.endswith("encoder"))
     assert encoder["image_0"]["conv_0"]["kernel"].shape[:3] == (8, 8, 4)
     assert cfg.topology.steps_per_update(cfg.algorithm) <= 64_000
-    facts = cfg.topology.graph(agent, ATARI).facts
+    facts = cfg.topology.plan({"main": agent}, ATARI).facts
     for tables, megabytes in re.findall(r"(?:(\d+) × )?[\d,]+ steps in ([\d,]+) MB", facts.get("replay", "")):
         assert int(tables or 1) * int(megabytes.replace(",", "")) < 2_000
     keeps = hasattr(cfg.algorithm, "replay") and not getattr(cfg.algorithm, "fresh", False)

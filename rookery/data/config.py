@@ -50,4 +50,5 @@ class TableSpec(NamedTuple):
     burn_in: int = 0  # rows of a sequence that are not learned from: their priorities do not count
     eta: float = 0.9  # of a sequence's priority: eta · max + (1 − eta) · mean over its rows
     demo_ratio: float = 0.0  # the share of a batch that is drawn from demonstrations
+    extras: tuple[str, ...] = ()  # of what act() or process() wanted remembered: those that are stored, and learned from
     anneal_batches: int | None = None  # beta goes to 1 over so many batches; None: it stays

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery.data import arrays
+from rookery.data.interface import Part, Taken
 from rookery.trees import tree_map
 from rookery.types import Batch, PyTree, Rollout
 
@@ -54,21 +55,6 @@ class StoredBatch(NamedTuple):
         return len(self.weight)
 
 
-class Part(NamedTuple):
-    """Columns of a slot, handed to one collector."""
-
-    slot: int
-    place: int  # which part of the slot
-    rollout: Any  # a Rollout of views into the slot; or a Stored
-
-
-class Taken(NamedTuple):
-    """A full batch, handed to the learner."""
-
-    slot: int
-    batch: Any  # a Batch; or a StoredBatch
-
-
 class Queue:
     def __init__(self, specs: Rollout, *, parts: int, slots: int, discount: float, stored: bool = False) -> None:
         """specs: shapes of one collector's rollout; parts: rollouts per batch; discount: gamma, multiplied in on take."""
@@ -86,7 +72,7 @@ class Queue:
         self._open: list[int] = []  # slots with a claimed or committed part that are not taken yet, oldest first
         self._patience = [0] * slots  # how many newer batches may still be taken before this one
         self._learning: set[int] = set()
-        self._parts, self._discount = parts, discount
+        self._parts, self.discount = parts, discount
         self._weight = np.ones(parts * width, np.float32)
         self._key = np.zeros(parts * width, np.int64)
 
@@ -126,9 +112,9 @@ class Queue:
         self._open.remove(slot)
         self._learning.add(slot)
         if self._stored:
-            return Taken(slot, StoredBatch(tuple(self._views[slot]), self._weight, self._discount))
+            return Taken(slot, StoredBatch(tuple(self._views[slot]), self._weight, self.discount))
         rollout = self._slots[slot]
-        rollout.discount[:] *= self._discount  # the slot is rewritten before it is taken again
+        rollout.discount[:] *= self.discount  # the slot is rewritten before it is taken again
         return Taken(slot, Batch(rollout, self._weight, self._key))
 
     def _older(self, slot: int) -> list[int]:
@@ -146,6 +132,8 @@ class Queue:
     @property
     def num_full(self) -> int:
         return len(self._full)
+
+    def update(self, keys: np.ndarray, priorities: np.ndarray) -> None: ...
 
     settled = True  # nothing is ever under way between the driver and a queue
 

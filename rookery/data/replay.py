@@ -1,6 +1,6 @@
 """Replay, as topologies use it: collectors fill parts, the learner takes batches, priorities go back.
 
-It has the face of the queue (queue.py): claim, commit, abandon, take, release. Behind it stand a chunk store, a table and
+It is a Table (interface.py). Behind it stand a chunk store, a table and
 what turns one into the other: rollouts are cut into items when they are committed, items become rollouts again when a batch
 is taken. An item is an n-step transition (a rollout of one row whose discount is gamma to the n) or a sequence of rows with
 the memory that it starts from. Only the driver calls it, so it needs no lock.
@@ -16,9 +16,10 @@ from rookery.data import arrays, columns, copies, demonstrations, limiter, memor
 from rookery.data.chunks import NOTHING, Store, row_bytes
 from rookery.data.config import TableSpec
 from rookery.data.demonstrations import Demonstrations
+from rookery.data.interface import Part, Taken
+from rookery.data.items import ItemTable, Mixture, importance_weights
 from rookery.data.limiter import Limiter
-from rookery.data.queue import Part, Queue, Taken
-from rookery.data.table import Mixture, Table, importance_weights
+from rookery.data.queue import Queue
 from rookery.trees import ArraySpec, tree_leaves, tree_map
 from rookery.types import Batch, Needs, PyTree, Rollout
 
@@ -47,10 +48,11 @@ def batch_specs(needs: Needs, specs: Rollout, parts: int) -> Rollout:
         return arrays.widen(specs, parts * specs.reward.shape[1])
     T = table.sequence_length or 1
     rows = lambda tree, length: tree_map(lambda s: ArraySpec((length, *s.shape[1:]), s.dtype), tree)
-    names = ("action", "reward", "discount", "valid", "version")
+    names = ("action", "reward", "discount", "valid", "version", "weight")
     cut = specs._replace(
-        observation=rows(specs.observation, T + 1), extras={}, **{n: rows(getattr(specs, n), T) for n in names}
-    )
+        observation=rows(specs.observation, T + 1), extras=rows({name: specs.extras[name] for name in table.extras}, T),
+        **{n: rows(getattr(specs, n), T) for n in names},
+    )  # fmt: skip
     return arrays.widen(cut if table.sequence_length else cut._replace(memory=()), table.batch_size)
 
 
@@ -119,6 +121,8 @@ class _Layout:
             "version": small(np.int32),
             "priority": small(np.float32),
             "age": small(np.uint8),
+            "extras": row({name: specs.extras[name] for name in _declared(specs, table)}),
+            "weight": row(specs.weight),
         }
         if table.sequence_length:
             if table.sequence_length % T:
@@ -149,6 +153,16 @@ class _Layout:
         return of
 
 
+def _declared(specs: Rollout, table: TableSpec) -> tuple[str, ...]:
+    """The extras that a table stores; an error where nobody writes one of them."""
+    if missing := [name for name in table.extras if name not in specs.extras]:
+        there = ", ".join(specs.extras) or "none"
+        raise ValueError(
+            f"the table is to store the extras {', '.join(missing)}, and a rollout has {there}: act() or process() gives them"
+        )
+    return table.extras
+
+
 def is_stack(shape: tuple[int, ...], stack: int) -> bool:
     return stack > 0 and len(shape) >= 3 and shape[0] == stack
 
@@ -164,7 +178,7 @@ class Replay:
         T, width = specs.reward.shape
         num_envs, config = width * collectors, table.config
         layout = _Layout(specs, table, num_envs, shown)
-        self._specs, self._spec, self._gamma, self._config = specs, table, discount, config
+        self._specs, self._spec, self.discount, self._config = specs, table, discount, config
         self._sequences = bool(table.sequence_length)
         self._per_rollout = items_per_rollout(specs, table)
         self.store = Store(
@@ -173,7 +187,7 @@ class Replay:
         )  # fmt: skip
         max_size = max_items(specs, table, num_envs=num_envs)
         limit = limit or limiter_for(specs, table, collectors=collectors)
-        self.table = Table(
+        self.table = ItemTable(
             self.store, max_size=max_size, limiter=limit, selector=config.selector, remover=config.remover,
             exponent=config.exponent, max_times_sampled=config.max_times_sampled, seed=seed,
         )  # fmt: skip
@@ -195,7 +209,7 @@ class Replay:
         self._blind = np.zeros(lanes, np.int64)  # rows whose stack of frames is not known
         stored = layout.num_chunks * layout.chunk_rows // T if self._sequences else 0
         self._memory = tree_map(lambda s: np.zeros((stored, *s.shape[1:]), s.dtype), specs.memory if stored else ())
-        self._sampled: Table | Mixture = self.table
+        self._sampled: ItemTable | Mixture = self.table
         if shown is not None:
             self._sampled = self._show(shown, num_envs, previous=previous, ahead=layout.ahead, seed=seed)
 
@@ -203,7 +217,7 @@ class Replay:
         """A second table over the same store, whose items stay; each draw of a batch is from one of the two."""
         T, config, ratio = self._specs.reward.shape[0], self._config, self._spec.demo_ratio
         rows = demonstrations.row_count(shown, length=T, ahead=ahead)
-        table = Table(
+        table = ItemTable(
             self.store, max_size=rows, limiter=limiter.min_size(1), selector=config.selector, exponent=config.exponent,
             seed=seed + 1, name="demonstrations",
         )  # fmt: skip
@@ -233,7 +247,7 @@ class Replay:
         self._claimed.remove(part.place)
         self._free_parts.append(part.place)
 
-    def insert(self, rollout: Rollout, priorities: np.ndarray | None = None, *, into: Table | None = None) -> int:
+    def insert(self, rollout: Rollout, priorities: np.ndarray | None = None, *, into: ItemTable | None = None) -> int:
         """Stores a rollout; how many items it made. into: another table over the same store."""
         T, config = len(rollout.reward), self._config
         store, stream, step = self.store, rollout.stream, rollout.step
@@ -245,7 +259,8 @@ class Replay:
         frames = tree_map(lambda x: x[:, :, -1] if is_stack(x.shape[2:], config.stack) else x, rollout.observation)
         rows: dict[str, PyTree] = {
             "observation": tree_map(lambda x: x[:-1], frames), "action": rollout.action, "reward": reward,
-            "discount": rollout.discount, "valid": rollout.valid, "version": rollout.version,
+            "discount": rollout.discount, "valid": rollout.valid, "version": rollout.version, "weight": rollout.weight,
+            "extras": {name: rollout.extras[name] for name in self._spec.extras},
         }  # fmt: skip
         if priorities is not None:
             rows["priority"] = priorities
@@ -280,7 +295,7 @@ class Replay:
         there = window != NOTHING
         reward, discount, span = columns.n_step(
             reward=column["reward"][window], discount=column["discount"][window], valid=column["valid"][window] * there,
-            gamma=self._gamma, n=n,
+            gamma=self.discount, n=n,
         )  # fmt: skip
         starts, eligible = window[:T], there[:T] & (span > 0)
         at = starts[eligible]
@@ -334,7 +349,7 @@ class Replay:
             rows = store.sequence(sample.rows, self._spec.sequence_length + 1)
             copies.take(column["reward"], rows[:-1], rollout.reward)
             copies.take(column["valid"], rows[:-1], rollout.valid)
-            np.multiply(column["discount"][rows[:-1]], self._gamma, out=rollout.discount)
+            np.multiply(column["discount"][rows[:-1]], self.discount, out=rollout.discount)
             for to, saved in zip(tree_leaves(rollout.memory), tree_leaves(self._memory)):
                 copies.take(saved, sample.rows // self._specs.reward.shape[0], to)
         else:
@@ -344,6 +359,8 @@ class Replay:
             rollout.valid[:] = 1.0
         tree_map(lambda to, kept: self._gather(kept, rows, to), rollout.observation, column["observation"])
         tree_map(lambda to, kept: copies.take(kept, rows[:-1], to), rollout.action, column["action"])
+        for name in ("extras", "weight"):
+            tree_map(lambda to, kept: copies.take(kept, rows[:-1], to), getattr(rollout, name), column[name])
         copies.take(column["version"], rows[:-1], rollout.version)
         rollout.stream[:], rollout.step[:] = store.origin(sample.rows)
         self._weights[slot][:] = importance_weights(sample, self._beta()) if self._config.selector == "prioritized" else 1.0
@@ -357,6 +374,11 @@ class Replay:
         self._free_slots.append(slot)
         if priorities is not None and self._config.selector == "prioritized":
             self._sampled.update(keys, np.asarray(priorities))
+
+    def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Takes new priorities of items whose batch was released before; those of items that are gone are ignored."""
+        if self._config.selector == "prioritized":
+            self._sampled.update(keys, priorities)
 
     def _gather(self, kept: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
         """rows [R, B] of a column -> to [R, B, ...]; stacks are rebuilt from single frames, zero before an episode."""

@@ -97,7 +97,7 @@ def evaluate_run(
     run = Run.open(path, root)
     cfg, directory = config.from_dict(config_of(run)), chosen(run, which)
     policy, meta = loaded_policy(cfg, directory)
-    evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg, share=1)(episodes), seed=seed)
+    evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg)(episodes), seed=seed)
     try:
         evaluation = evaluator.evaluate(policy.params)
     finally:

@@ -17,10 +17,12 @@ from rookery.data.memory import check_fits
 from rookery.envs.pools.pool import OnNan
 from rookery.envs.processes.cores import usable_cores
 from rookery.run import checkpoint, demonstrations, startup
-from rookery.run.config import Config, ConfigError, check
+from rookery.run.config import Config, ConfigError, check, check_plan
 from rookery.run.directory import Run
 from rookery.run.versions import fingerprint
 from rookery.runtime.interface import Runtime
+from rookery.topologies.job import policies_of
+from rookery.topologies.plan import MAIN, Plan
 from rookery.types import Agent, EnvPool, PyTree, Spec
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -33,11 +35,11 @@ class CheckpointSkipped(UserWarning):
 class Parts(NamedTuple):
     spec: Spec
     agent: Agent
-    graph: Any  # rookery.topologies.job.Graph
+    plan: Plan
 
 
 def assemble(cfg: Config) -> Parts:
-    """The environment's spaces, the agent and the graph of the topology; ConfigError where they do not fit together."""
+    """The environment's spaces, the agent and the plan of the topology; ConfigError where they do not fit together."""
     with _refusing():
         try:
             spec = spec_of(cfg)
@@ -52,13 +54,14 @@ def assemble(cfg: Config) -> Parts:
             from rookery.workers.learning.mesh import mesh_of
 
             mesh_of(cfg.run.devices)
-        graph = cfg.topology.graph(agent, spec)
-        for edge in graph.edges:
+        plan = cfg.topology.plan(dict.fromkeys(policies_of(cfg.topology), agent), spec).checked()
+        check_plan(cfg, agent, plan)
+        for edge in plan.edges:
             remedy = "use a smaller network" if edge.name == "parameters" else "use fewer or shorter rollouts at once"
             check_fits(edge.nbytes, what=f"one item of `{edge.name}`, {edge.source} to {edge.target}", remedy=remedy)
         if many := cfg.run.learner_processes:
-            graph = graph._replace(nodes=graph.nodes | {"learner": many})
-        return Parts(spec, agent, graph)
+            plan = plan.with_count("learner", many)
+        return Parts(spec, agent, plan)
 
 
 def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:
@@ -122,9 +125,10 @@ class PoolFactory:
         )  # fmt: skip
 
 
-def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
-    workers = max((most for _, most in cfg.topology.roles().values()), default=1) if share is None else share
-    if cfg.run.runtime == "local" and "host" in cfg.topology.roles():
+def pool_factory(cfg: Config, plan: Plan | None = None) -> PoolFactory:
+    """plan: whose workers share the cores of a machine; None: one pool has them all."""
+    workers = 1 if plan is None else max((node.most for node in plan.nodes if node.hosted and node.envs), default=1)
+    if plan is not None and cfg.run.runtime == "local" and plan.of_role("host"):
         workers = 1  # all environments are in one pool
     run = cfg.run
     return PoolFactory(
@@ -132,7 +136,7 @@ def pool_factory(cfg: Config, *, share: int | None = None) -> PoolFactory:
     )  # fmt: skip
 
 
-def open_runtime(cfg: Config) -> Runtime:
+def open_runtime(cfg: Config, plan: Plan) -> Runtime:
     """Where the workers of a run will live. Ray is imported here, and only if it was asked for."""
     many = cfg.run.learner_processes
     if cfg.run.runtime == "local":
@@ -143,10 +147,10 @@ def open_runtime(cfg: Config) -> Runtime:
         from rookery.runtime.ray import RayRuntime
     except ModuleNotFoundError as error:
         raise ConfigError(f"--runtime ray needs Ray: pip install 'rookery[ray]' ({error})") from error
-    counts = dict(cfg.topology.roles())
+    counts = plan.fleets
     resources = dict.fromkeys(counts, cfg.run.collector)
-    if "collector" in counts and (replay := getattr(cfg.algorithm, "replay", None)) is not None:
-        resources["shard"], counts["shard"] = cfg.run.shard, (replay.shards, replay.shards)
+    if "shard" in counts:
+        resources["shard"] = cfg.run.shard
     if many:
         resources["learner"], counts["learner"] = cfg.run.learner, (many, many)
     return RayRuntime(
@@ -170,12 +174,12 @@ def newest_checkpoint(run: Run) -> Path:
     return path
 
 
-def saved_params(agent: Agent, snapshot: PyTree) -> PyTree:
-    """The parameters in a topology's snapshot, in the shape that `agent` gives them."""
+def saved_params(agent: Agent, snapshot: PyTree, policy: str = MAIN) -> PyTree:
+    """The parameters of a policy in a topology's snapshot, in the shape that `agent` gives them."""
     import jax
 
     from rookery import ops
     from rookery.workers.learning.tree_paths import from_flat
 
     shapes = jax.eval_shape(agent.init, ops.random.key(0))
-    return from_flat(shapes, snapshot["learner"]["state"]).params
+    return from_flat(shapes, snapshot["policies"][policy]["state"]).params

@@ -22,6 +22,8 @@ from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup
 from rookery.runtime.interface import Resources
+from rookery.runtime.roster import span
+from rookery.topologies.plan import Plan
 from rookery.types import Agent, Spec
 
 
@@ -293,7 +295,7 @@ def _contradictions(config: Config) -> Iterator[str]:
     if (rows := getattr(algorithm, "sequence_length", None)) is not None and algorithm.n_step > rows:
         yield f"--n-step {algorithm.n_step}: a sequence has {rows} rows; lower it, or raise --sequence-length"
     try:
-        most = topology.roles().get("collector", (1, 1))[1]
+        most = span(getattr(topology, "collectors", 1))[1] if getattr(topology, "inference", "local") == "local" else 1
     except ValueError as error:
         yield str(error)
         return
@@ -320,10 +322,6 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
     name, where = _class_name(config.algorithm), _class_name(topology)
     if (reason := topology.refuses(agent, spec)) is not None:
         raise ConfigError(f"{where} cannot drive {name}: {reason}.")
-    shared = {"--learners": config.run.learner_processes or 1, "--devices": config.run.devices}
-    if max(shared.values()) > 1 and not {"collector", "host"} & topology.roles().keys():
-        flag = max(shared, key=shared.__getitem__)
-        raise ConfigError(f"{flag} {shared[flag]}: the batches of one learner are shared, and {where} has none: use Sync.")
     if needs.max_lag is not None and lag > needs.max_lag:
         nearest = "Sync" if needs.max_lag == 0 else f"{where} with fewer rollouts in flight"
         also = " (or APPO, which is PPO made for old data)" if name == "PPO" else ""
@@ -331,22 +329,32 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
             f"{name} may learn from data at most {needs.max_lag} updates old, but {where} lets it become {lag}: "
             f"use {nearest}{also}."
         )
+    if needs.replay and needs.table is None:
+        raise ConfigError(f"{name} learns from replayed data, but {where} shows each step once: it needs a replay table.")
+
+
+def check_plan(config: Config, agent: Agent, plan: Plan) -> None:
+    """Refuses learners, devices and minibatches that do not fit what a topology hands to its learner."""
+    needs, where = agent.needs, _class_name(config.topology)
+    shared = {"--learners": config.run.learner_processes or 1, "--devices": config.run.devices}
+    if max(shared.values()) > 1 and not plan.of_role("collector", "host"):
+        flag = max(shared, key=shared.__getitem__)
+        raise ConfigError(f"{flag} {shared[flag]}: the batches of one learner are shared, and {where} has none: use Sync.")
     columns = needs.table.batch_size if needs.table is not None else round(config.steps_per_update / needs.rollout_length)
-    _check_minibatches(config, columns)
+    if not plan.of_role("worker", "bundle"):  # who ships gradients has no minibatches
+        _check_minibatches(config, columns)
     learners, devices = config.run.learner_processes or 1, config.run.devices
     if learners > 1 and columns % (learners * devices):
         raise ConfigError(
             f"a batch has {columns} columns ({'samples' if needs.table is not None else 'environments'}), which "
             f"--learners {learners} of {devices} devices each cannot share evenly: make it a multiple of {learners * devices}"
         )
-    if needs.replay and needs.table is None:
-        raise ConfigError(f"{name} learns from replayed data, but {where} shows each step once: it needs a replay table.")
 
 
 def _check_minibatches(config: Config, columns: int) -> None:
-    """Of the columns of a batch, where they are sequences that stay whole, else of its rows. Who ships gradients has none."""
+    """Of the columns of a batch, where they are sequences that stay whole, else of its rows."""
     algorithm, minibatches = config.settled().algorithm, getattr(config.algorithm, "minibatches", 1)
-    if minibatches in (1, None) or {"worker", "bundle"} & config.topology.roles().keys():
+    if minibatches in (1, None):
         return
     whole = getattr(getattr(algorithm, "network", None), "core", "none") != "none"
     pieces = columns if whole else columns * algorithm.rollout_length

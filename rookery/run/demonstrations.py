@@ -96,7 +96,7 @@ def record(
         action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
         return action
 
-    pool = pool_factory(cfg, share=1)(episodes)
+    pool = pool_factory(cfg)(episodes)
     try:
         played = recorder.play(pool, act, seed=seed, env_restarts=cfg.run.env_restarts)
         spec = pool.spec

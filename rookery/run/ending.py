@@ -64,7 +64,8 @@ def outcome(trainer: Any, result: Any) -> Outcome:
         best_return=best.get("eval_return_mean"), best_steps=best.get("env_steps"),
         bottleneck=bottleneck(
             whole, cores=startup.available_cores(), num_envs=topology.num_envs, overlaps=topology.overlaps,
-            collectors=max((most for _, most in topology.roles().values()), default=1), groups=getattr(topology, "groups", 1),
+            collectors=max((most for _, most in trainer.plan.fleets.values()), default=1),
+            groups=getattr(topology, "groups", 1),
             waiting=trainer.progress.waiting,
         ),
         warnings=tuple(trainer.warnings),

@@ -1,4 +1,4 @@
-"""Tables for `rookery list`. Nothing here imports jax."""
+"""Tables for `rookery list`. Nothing but the matrix imports jax."""
 
 from __future__ import annotations
 
@@ -31,9 +31,25 @@ def matrix() -> Rows:
     named: dict[tuple[str, str], list[str]] = {}
     for s in all_systems.SYSTEMS.values():
         named.setdefault((s.algorithm.split(":")[1], s.topology.split(":")[1]), []).append(s.name)
-    algorithms = dict.fromkeys(algorithm for allowed in all_systems.MATRIX.values() for algorithm in allowed)
-    cell = lambda a, t: " ".join(named.get((a, t), ["yes" if a in all_systems.MATRIX[t] else "-"]))
-    return [{"algorithm": a} | {topology: cell(a, topology) for topology in all_systems.MATRIX} for a in algorithms]
+    algorithms = {name: entry for entry in all_systems.SYSTEMS.values() for name in [entry.algorithm.split(":")[1]]}
+    cell = lambda a, t: " ".join(named.get((a, t), ["yes" if allowed(algorithms[a], t) else "-"]))
+    return [{"algorithm": a} | {topology: cell(a, topology) for topology in all_systems.TOPOLOGIES} for a in algorithms]
+
+
+def allowed(entry: all_systems.System, topology: str) -> bool:
+    """Can this topology drive the algorithm of a system, on some environment? As `rookery train` would find out."""
+    from rookery.run.assemble import assemble
+    from rookery.run.config import ConfigError, resolve
+
+    variants: list[dict[str, Any]] = [{}, {"fresh": True}] if "DQN" in entry.algorithm else [{}]
+    for options in variants:
+        try:
+            algorithm, by = entry.algorithm_class()(**options), all_systems.load_topology(topology)()
+            assemble(resolve(algorithm, env="jax:catch", topology=by))
+            return True
+        except ConfigError:
+            continue
+    return False
 
 
 def envs() -> Rows:

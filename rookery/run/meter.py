@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from rookery.topologies.plan import Plan
+
 PHASES = ("env", "inference", "transfer", "learn")
 
 
@@ -35,11 +37,11 @@ class Meter:
     Start-up and compilation end with the first update after `updates`, so neither counts them.
     """
 
-    def __init__(self, topology: Any, *, updates: int = 0, window_seconds: float = 5.0) -> None:
-        roles = topology.roles()
-        acting = [most for role, (_, most) in roles.items() if role != "host"]  # one worker acts for all hosts
-        self._collectors = max(acting, default=1)
-        self._overlaps, self._updates = topology.overlaps, updates
+    def __init__(self, plan: Plan, *, overlaps: bool, updates: int = 0, window_seconds: float = 5.0) -> None:
+        """overlaps: do collectors work while the learner learns?"""
+        acting = [node.most for node in plan.nodes if node.hosted and node.envs and node.role != "host"]
+        self._collectors = max(acting, default=1)  # one worker acts for all hosts
+        self._overlaps, self._updates = overlaps, updates
         self._window = window_seconds
         self._first: Point | None = None
         self._last: Point | None = None

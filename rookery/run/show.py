@@ -9,49 +9,61 @@ from typing import Any
 from rookery import systems
 from rookery.run.assemble import assemble
 from rookery.run.config import Config, text
+from rookery.topologies.plan import Node, Plan
 
 
 def describe(cfg: Config) -> tuple[dict[str, Any], str]:
-    """The graph as plain values, and as text."""
+    """The plan as plain values, and as text."""
     cfg = cfg.settled()
-    graph = assemble(cfg).graph
+    plan = assemble(cfg).plan
     values = {
         "system": cfg.system,
         "env": cfg.env_name,
         "env_options": cfg.env_options,
-        "nodes": graph.nodes,
-        "edges": [edge._asdict() for edge in graph.edges],
-        "facts": graph.facts,
+        "nodes": plan.counts,
+        "edges": [edge._asdict() for edge in plan.edges],
+        "facts": plan.facts,
     }
-    figure = inspect.getdoc(sys.modules[figure_of(cfg.topology)]) or ""
+    figure = inspect.getdoc(sys.modules[figure_of(cfg.topology, plan)]) or ""
     entry = systems.SYSTEMS.get(cfg.system)
     head = f"{cfg.system} = {type(cfg.algorithm).__name__} × {type(cfg.topology).__name__}"
     lines = [f"{head}, on {cfg.env_name}" + (f" ({entry.paper})" if entry else ""), "", figure, ""]
     if cfg.env_options:
         lines += [f"environment: {' '.join(f'{name}={text(value)}' for name, value in cfg.env_options.items())}", ""]
-    lines += [f"with {', '.join(letters(cfg))}:", ""]
-    lines += [f"  {count:>6,} × {role}" for role, count in graph.nodes.items()]
+    lines += [f"with {', '.join(letters(cfg, plan))}:", ""]
+    lines += [f"  {_many(node):>8} × {node.name}" + _of_whom(node, plan) for node in plan.nodes]
     lines += [""]
-    width = max(len(edge.name) for edge in graph.edges)
-    for edge in graph.edges:
-        route = f"{edge.source} → {edge.target}"
-        lines.append(f"  {edge.name:<{width}}  {route:<22} {size(edge.nbytes):>10} each; when full: {edge.when_full}")
-    lines += [""] + [f"  {name}: {value}" for name, value in graph.facts.items()]
+    routes = {edge.name: f"{edge.source} → {edge.target}" for edge in plan.edges}
+    width, room = max(map(len, routes)), max(map(len, routes.values()))
+    for edge in plan.edges:
+        what = f"{edge.name:<{width}}  {routes[edge.name]:<{room}}  {edge.kind:<7}"
+        lines.append(f"  {what} {size(edge.nbytes):>10} each; when full: {edge.when_full}")
+    lines += [""] + [f"  {name}: {value}" for name, value in plan.facts.items()]
     return values, "\n".join(lines)
 
 
-def figure_of(topology: Any) -> str:
+def _many(node: Node) -> str:
+    least, most = node.span
+    return f"{most:,}" if least == most else f"{least}..{most}"
+
+
+def _of_whom(node: Node, plan: Plan) -> str:
+    """Whose policy it is about, where there are several."""
+    return f" ({node.agent})" if len(plan.agents) > 1 and node.role != "environment" else ""
+
+
+def figure_of(topology: Any, plan: Plan) -> str:
     """The module whose docstring is the figure."""
-    return "rookery.topologies.central" if "host" in topology.roles() else type(topology).__module__
+    return "rookery.topologies.central" if plan.of_role("host") else type(topology).__module__
 
 
-def letters(cfg: Config) -> list[str]:
+def letters(cfg: Config, plan: Plan) -> list[str]:
     """What the letters of the figure stand for here."""
     topology = cfg.topology
     meanings = {
         "T": (cfg.algorithm, "rollout_length"), "B": (topology, "num_envs"), "C": (topology, "collectors"),
         "K": (topology, "in_flight"), "W": (topology, "workers"), "S": (topology, "shards"), "N": (topology, "peers"),
-        "G": (topology if "host" in topology.roles() else None, "groups"),
+        "G": (topology if plan.of_role("host") else None, "groups"),
     }  # fmt: skip
     return [f"{letter} = {getattr(part, name)}" for letter, (part, name) in meanings.items() if hasattr(part, name)]
 

@@ -34,6 +34,8 @@ from rookery.run.saving import Saver, insist
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
 from rookery.run.watchdog import Watchdog
 from rookery.signals import Interrupted
+from rookery.topologies.job import Published
+from rookery.topologies.plan import MAIN
 from rookery.types import EnvPool, PyTree
 
 _logger = logging.getLogger(__name__)
@@ -85,7 +87,7 @@ class Trainer:
         cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
         self._base = Path.cwd()  # of all paths, before an environment can change it
-        self.spec, self.agent, self.graph = assemble(cfg)
+        self.spec, self.agent, self.plan = assemble(cfg)
         self.shown = shown_to(cfg, self.spec)  # demonstrations
         require_tensorboard(wanted=cfg.run.tensorboard)
         self._began = time.perf_counter() if began is None else began
@@ -105,7 +107,8 @@ class Trainer:
         )  # fmt: skip
         self.progress: Any = None
         self.returns = ReturnWindow(target=cfg.run.stop_return)
-        self.eval_return_mean: float | None = None
+        self.eval_return_mean: float | None = None  # of the main policy
+        self.eval_of_others: dict[str, float] = {}  # of the other policies of the job, by name
         self.best = BestPolicy()  # of all evaluations; what is asynchronous trains on before it is saved
         self.stopped_because: str | None = None
         self._hangs: envs.EnvironmentFailed | None = None
@@ -114,7 +117,7 @@ class Trainer:
         self._ended_by_evaluation = False
         self.warnings: list[str] = []  # what was wrong with how it learned, said in the end
         self.seconds_to_target: float | None = None
-        self.meter = Meter(cfg.topology)
+        self.meter = Meter(self.plan, overlaps=cfg.topology.overlaps)
         self._written_result = False
         self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
         self._logged = self._saved_at = self._evaluated_at = 0.0
@@ -151,18 +154,19 @@ class Trainer:
             yield self.advance()
 
     def _start(self) -> None:
-        from rookery.topologies.job import Job
+        from rookery.topologies.job import Job, policies_of
 
         self._open_run()
-        self._runtime, options = open_runtime(self.config), self.config.run
+        self._runtime, options = open_runtime(self.config, self.plan), self.config.run
         self._watchdog = Watchdog(
             options.env_step_seconds, warn=self._tell_stall, give_up=lambda error: self.on_hang(error)
         )  # fmt: skip
         self._watchdog.start()
         job = Job(
-            self.agent, self.spec, pool_factory(self.config), self._runtime, options.seed, options.devices,
+            self.agent, self.spec, pool_factory(self.config, self.plan), self._runtime, options.seed, options.devices,
             env_restarts=options.env_restarts, env=self.config.env, env_options=self.config.env_options,
             learners=options.learner_processes, shown=self.shown,
+            others={name: self.agent for name in policies_of(self.config.topology) if name != MAIN},
         )  # fmt: skip
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
@@ -216,6 +220,8 @@ class Trainer:
         progress = self.progress
         evaluation = self._evaluator.evaluate(progress.params)
         self.eval_return_mean = evaluation.return_mean
+        others = {name: policy.params for name, policy in progress.policies.items() if name != MAIN}
+        self.eval_of_others = {name: self._evaluator.evaluate(params).return_mean for name, params in others.items()}
         meta = {
             "system": self.config.system, "env": self.config.env_name, "env_steps": progress.env_steps,
             "updates": progress.updates, "seconds": self.seconds, "eval_return_mean": evaluation.return_mean,
@@ -234,6 +240,16 @@ class Trainer:
             self.eval_return_mean = self._evaluator.evaluate(self.best.params(self.agent)).return_mean
         else:
             self.eval_return_mean = self.best.eval_return_mean
+
+    def tune(self, **values: float) -> None:
+        """Changes hyper-parameters of the main policy while the run goes on, from the next update on.
+
+        Those that its algorithm names as `leaves` (learning_rate ...): nothing is compiled again, checkpoints hold them."""
+        while self.progress is None or self.progress.snapshot is None:
+            self.advance()
+        if self.progress.tune is None:
+            raise config.ConfigError(f"{type(self.config.topology).__name__} cannot change hyper-parameters of a running job")
+        self.progress.tune(values)
 
     # ------------------------------------------------------------------------------------------- keeping
 
@@ -275,7 +291,11 @@ class Trainer:
         counts = {name: int(meters[name]) for name in ("env_steps", "trained_steps", "updates", "episodes")}
         self.progress = dataclasses.replace(self.progress, **counts)
         if self.progress.updates > updates:
-            self.progress = dataclasses.replace(self.progress, params=saved_params(self.agent, snapshot))
+            newest = {
+                name: Published(saved_params(self.agent, snapshot, name), int(saved["version"]))
+                for name, saved in snapshot["policies"].items()
+            }
+            self.progress = dataclasses.replace(self.progress, policies=newest)
 
     def restore(self, path: str | Path) -> None:
         """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
@@ -302,7 +322,7 @@ class Trainer:
         self._resumption = resumption
         self._saved_at = self._evaluated_at = resumption.updates
         self._began = time.perf_counter() - self.resumed_at
-        self.meter = Meter(self.config.topology, updates=resumption.updates)
+        self.meter = Meter(self.plan, overlaps=self.config.topology.overlaps, updates=resumption.updates)
         self.progress, self.stopped_because, self._ended_by_evaluation = None, None, False
 
     def continue_run(self, run: Run, directory: Path) -> None:
@@ -423,6 +443,7 @@ class Trainer:
             "return_mean": self.return_mean,
             "eval_return_mean": self.eval_return_mean,
             "eval_return_best": self.best.eval_return_mean,
+            **{f"eval_return_mean/{name}": mean for name, mean in self.eval_of_others.items()},
             "seconds": round(self.seconds, 3),
             "env_steps_per_s": round(p.env_steps / self.seconds, 1),
             "seconds_to_target": self.seconds_to_target,
@@ -522,7 +543,7 @@ class Trainer:
             num_params=self.num_parameters,
         )  # fmt: skip
         self._display = open_display(header, json=json)
-        self._display.message("  ".join(f"{name}: {value}" for name, value in self.graph.facts.items()))
+        self._display.message("  ".join(f"{name}: {value}" for name, value in self.plan.facts.items()))
 
     def say(self, text: str) -> None:
         """A line of its own in the display, where there is one."""
@@ -561,4 +582,4 @@ class Trainer:
         self.close()
 
     def _evaluation_pool(self) -> EnvPool:
-        return pool_factory(self.config, share=1)(self.config.run.eval_episodes)
+        return pool_factory(self.config)(self.config.run.eval_episodes)

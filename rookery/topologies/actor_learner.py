@@ -9,27 +9,35 @@
 Data is a little old when it is learned from: at most `max_lag()` updates, because rollouts in flight and batches waiting
 are bounded by the slots of the queue. Nothing is dropped: a full queue makes collectors wait, an empty one the learner.
 Collectors are a fleet: one that is lost takes only the rollouts that it owed with it, and is replaced.
+
+`Pipeline` drives any plan of collectors, refiners, tables and learners, however many of each: ActorLearner's has one of each.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from rookery.data.queue import Taken
+from rookery.data.interface import Part, Taken
 from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
-from rookery.topologies.compatibility import collector_roles, fixed_rollouts, steps_per_batch
-from rookery.topologies.job import TICK_SECONDS, Crew, Graph, Job, Meters, Progress, loop_edges, replay_facts
+from rookery.topologies.compatibility import fixed_rollouts, steps_per_batch
+from rookery.topologies.job import TICK_SECONDS, Job, Progress
+from rookery.topologies.launch import Launched
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Node, Plan
+from rookery.topologies.wiring import envs_each, loop, replay_facts
 from rookery.types import Agent, PyTree, Spec
+from rookery.workers.acting.collector import Collector
 from rookery.workers.acting.inference import AnyCollector
 from rookery.workers.learning.learner import Update
 from rookery.workers.learning.learners import AnyLearner
-from rookery.workers.replay.shards import AnyTable, open_table, written
+from rookery.workers.learning.refiner import Refiner
+from rookery.workers.replay.shards import written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +65,7 @@ class ActorLearner:
     inference_lag: Natural = 16
     """Of central inference: updates that may come during a rollout; if there are more, it is discarded."""
 
-    roles, refuses, steps_per_update = collector_roles, fixed_rollouts, steps_per_batch
+    refuses, steps_per_update = fixed_rollouts, steps_per_batch
 
     def max_lag(self) -> int:
         """Bound the policy lag: batches in flight or waiting when a rollout's parameters are read, plus the update itself."""
@@ -67,88 +75,168 @@ class ActorLearner:
         """Count the batches in use at most: claimed by collectors, learned from, waiting at the learner."""
         return -(-span(self.collectors)[1] * self.in_flight // self.rollouts_per_batch) + self.prefetch + 1
 
-    def graph(self, agent: Agent, spec: Spec) -> Graph:
+    def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
         if self.inference == "central":
-            return central.graph(self, agent, spec)
-        each = central.rollout_shape(self).columns
+            return central.plan(self, agents, spec)
+        agent, (least, most) = agents[MAIN], span(self.collectors)
+        each = envs_each(self.num_envs, most, self.groups)
+        collectors = Node(
+            name="collector", least=least, most=most, hosted=True, worker=Collector, envs=each, groups=self.groups,
+            in_flight=self.in_flight,
+        )  # fmt: skip
+        nodes, edges = loop(
+            agent, spec, collectors, columns=each, writers=most, ahead=self.in_flight, parts=self.rollouts_per_batch,
+            slots=self.slots(), prefetch=self.prefetch, shard_ahead=2, when_full="collectors wait",
+        )  # fmt: skip
         steps = each * self.rollouts_per_batch * agent.needs.rollout_length
-        return Graph(
-            nodes={"environment": self.num_envs, "collector": span(self.collectors)[1], "learner": 1},
-            edges=loop_edges(agent, spec, envs_per_collector=each, parts=self.rollouts_per_batch, when_full="collectors wait"),
+        return Plan(
+            nodes=(Node(name="environment", most=self.num_envs), collectors, *nodes),
+            edges=edges,
             facts={"steps per update": f"{steps:,}", "policy lag": f"at most {self.max_lag()} updates"}
             | replay_facts(agent, spec, envs_per_collector=each, num_envs=self.num_envs),
         )
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
         try:
-            crew, shape = central.crew(self, job, snapshot), central.rollout_shape(self)
-            queue = open_table(
-                job.runtime, job.agent.needs, crew.specs, collectors=shape.writers, in_flight=self.in_flight, parts=shape.parts,
-                slots=self.slots(), prefetch=self.prefetch, ahead=2, seed=job.seed, stored=crew.stored, shown=job.shown,
-            )  # fmt: skip
-            if snapshot is not None:
-                queue.restore(snapshot["queue"])
-            pipeline = _Pipeline(self, crew, queue, Meters.continued(snapshot))
-            while True:
-                pipeline.dispatch()
-                pipeline.serve(TICK_SECONDS)
-                pipeline.dispatch()  # before the yield, too: whoever advances this may take its time
-                yield pipeline.meters.progress(crew, snapshot=pipeline.snapshot, waiting=queue.waiting())
+            plan = self.plan(job.agents, job.spec)
+            pools = {"inference": central.pool(self, job)} if self.inference == "central" else {}
+            yield from Pipeline(Launched(job, plan, snapshot, pools=pools), Meters.of(plan, snapshot)).run()
         finally:
             job.runtime.close()
 
 
-class _Pipeline:
-    """The calls in flight. All of it belongs to the driver's thread."""
+class Pipeline:
+    """The calls in flight along the edges of a plan. All of it belongs to the driver's thread."""
 
-    def __init__(self, topology: ActorLearner, crew: Crew, queue: AnyTable, meters: Meters) -> None:
-        self.topology, self.crew, self.queue, self.meters = topology, crew, queue, meters
-        self.learning: deque[tuple[Future[Update], Taken]] = deque()
+    def __init__(self, launched: Launched, meters: Meters) -> None:
+        self.parts, self.meters, plan = launched, meters, launched.plan
+        self.runtime, self.tables = launched.job.runtime, launched.tables
+        refiners = [node.name for node in plan.nodes if node.worker is Refiner]
+        self.collectors = [
+            (launched.fleets[edge.source], edge.name, launched.tables[edge.target])
+            for edge in plan.edges
+            if edge.target in launched.tables and edge.source in launched.fleets and edge.source not in refiners
+        ]
+        self.refining = [_Refining(plan, launched, name) for name in refiners]
+        self.learning = [_Learning(plan, launched, name) for name in launched.seats]
+
+    def run(self) -> Iterator[Progress]:
+        while True:
+            self.dispatch()
+            self.serve(TICK_SECONDS)
+            self.dispatch()  # before the yield, too: whoever advances this may take its time
+            yield self.meters.progress(self.parts, snapshot=self.snapshot, waiting=self.parts.waiting())
 
     def dispatch(self) -> None:
-        """Keep collectors and learner busy, as far as there is work."""
-        self.crew.collectors.tend()
+        """Keep collectors, refiners and learners busy, as far as there is work."""
+        for fleet in self.parts.fleets.values():
+            fleet.tend()
         self.ask_collectors()
-        self.feed_learner()
+        self.ask_refiners()
+        self.feed_learners()
 
     def ask_collectors(self) -> None:
         """Top every collector up to `in_flight` calls, the least busy first, as far as there are columns to write into."""
-        fleet = self.crew.collectors
-        while (who := fleet.next()) is not None and (part := self.queue.claim()) is not None:
-            fleet.ask(who, part, AnyCollector.collect, part.rollout)
+        for fleet, _, table in self.collectors:
+            while (who := fleet.next()) is not None and (part := table.claim()) is not None:
+                fleet.ask(who, part, AnyCollector.collect, part.rollout)
 
-    def feed_learner(self) -> None:
-        """Queue the next batch at the learner, so that it is there when the running update ends."""
-        while len(self.learning) < 1 + self.topology.prefetch and (taken := self.queue.take()) is not None:
-            self.learning.append((self.crew.learner.call(AnyLearner.learn, taken.batch), taken))
+    def ask_refiners(self) -> None:
+        """Give every idle refiner a batch of its table, as far as there is room for what it makes of it."""
+        for one in self.refining:
+            while (who := one.fleet.next()) is not None and (part := one.into.claim()) is not None:
+                if (taken := one.source.take()) is None:
+                    one.into.abandon(part)
+                    break
+                one.fleet.call(who, (part, taken), Refiner.refine, taken.batch)
+
+    def feed_learners(self) -> None:
+        """Queue the next batch at each learner, so that it is there when the running update ends."""
+        for one in self.learning:
+            while len(one.calls) < one.ahead and (taken := one.table.take()) is not None:
+                one.calls.append((one.seat.learner.call(AnyLearner.learn, taken.batch), taken))
 
     def serve(self, seconds: float) -> None:
         """Wait for the first call that ends and process all that have."""
-        fleet = self.crew.collectors
-        waiting = [*fleet.waiting(), *self.queue.pending(), *(future for future, _ in self.learning)]
-        ready, _ = self.crew.job.runtime.wait(waiting, fleet.within(seconds))
-        self.queue.serve(ready)
-        for part, rollout in fleet.take(ready):
-            if rollout is None:  # its collector is gone: the next to ask writes there
-                self.queue.abandon(part)
-                continue
-            self.meters.collected(rollout)
-            self.queue.commit(written(part, rollout), rollout.priorities)
-        while self.learning and self.learning[0][0].done():
-            future, taken = self.learning.popleft()
-            update = future.result()
-            self.queue.release(taken.slot, update.priorities)  # the update is ready: nothing reads the slot any more
-            self.meters.learned(update, self.queue.metrics())
-            self.crew.publish(update, self.meters)
+        waiting = [*self.parts.futures(), *(future for one in self.learning for future, _ in one.calls)]
+        ready, _ = self.runtime.wait(waiting, self.parts.within(seconds))
+        for table in self.tables.values():
+            table.serve(ready)
+        for fleet, edge, table in self.collectors:
+            for part, rollout in fleet.take(ready):
+                if rollout is None:  # its collector is gone: the next to ask writes there
+                    table.abandon(part)
+                    continue
+                self.meters.collected(rollout, edge=edge)
+                table.commit(written(part, rollout), rollout.priorities)
+        for refining in self.refining:
+            refining.take(ready, self.meters)
+        for learning in self.learning:
+            learning.take(self.meters)
 
     def snapshot(self) -> PyTree:
         """Drain: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
-        fleet = self.crew.collectors
-        while fleet.busy or self.learning or self.queue.num_full:
-            fleet.tend()
-            if fleet.busy or self.queue.num_full:  # a replay always has a batch: with the last rollout it ends
-                self.feed_learner()
-            if not fleet.busy and not self.learning:  # full batches that wait for one whose collector is gone
-                self.ask_collectors()
+        fleets, tables = self.parts.fleets.values(), self.tables.values()
+        while (busy := any(fleet.busy for fleet in fleets)) or any(one.calls for one in self.learning) or self._full():
+            for fleet in fleets:
+                fleet.tend()
+            if busy or self._full():  # a replay always has a batch: with the last rollout it ends
+                self.feed_learners()
+            if not any(fleet.busy for fleet in fleets) and not any(one.calls for one in self.learning):
+                self.ask_collectors()  # full batches that wait for one whose collector is gone
             self.serve(TICK_SECONDS)
-        return self.crew.snapshot(self.meters, self.queue)
+        assert all(not table.num_full for table in tables)
+        return self.parts.snapshot(self.meters)
+
+    def _full(self) -> bool:
+        return any(table.num_full for table in self.tables.values())
+
+
+class _Refining:
+    """A fleet of refiners between two tables."""
+
+    def __init__(self, plan: Plan, launched: Launched, name: str) -> None:
+        self.fleet = launched.fleets[name]
+        drawn = next(edge for edge in plan.into(name) if edge.source in launched.tables)
+        made = next(edge for edge in plan.out_of(name) if edge.target in launched.tables)
+        self.source, self.into = launched.tables[drawn.source], launched.tables[made.target]
+        self.edges = drawn.name, made.name
+
+    def take(self, ready: list[Future[Any]], meters: Meters) -> None:
+        """Hand refined batches on; one whose refiner is gone is not refined, and its items are drawn again."""
+        for (part, taken), refined in self.fleet.take(ready):
+            self.source.release(taken.slot)
+            meters.moved(self.edges[0])
+            if refined is None:
+                self.into.abandon(part)
+                continue
+            self.into.commit(Part(part.slot, part.place, refined.batch))
+            meters.moved(self.edges[1])
+            meters.spend("refine", refined.seconds)
+
+
+class _Learning:
+    """A learner with the batches in its line."""
+
+    def __init__(self, plan: Plan, launched: Launched, name: str) -> None:
+        self.seat, self.calls = launched.seats[name], deque[tuple[Future[Update], Taken]]()
+        node = self.seat.node.name
+        batches = next(edge for edge in plan.into(node) if edge.source in launched.tables)
+        back = next((edge for edge in plan.out_of(node) if edge.target in launched.tables), None)
+        self.table, self.ahead = launched.tables[batches.source], batches.ahead
+        self.edges = [batches.name] + ([back.name] if back else [])
+        self.priorities_to = launched.tables[back.target] if back else None
+
+    def take(self, meters: Meters) -> None:
+        """Process the updates that are ready, in their order: free the batch, renew priorities, publish."""
+        while self.calls and self.calls[0][0].done():
+            future, taken = self.calls.popleft()
+            update = future.result()
+            self.table.release(taken.slot, update.priorities)  # the update is ready: nothing reads the slot any more
+            edges = self.edges[:1]
+            if update.priorities is not None and self.priorities_to is not None:
+                edges = self.edges
+                if self.priorities_to is not self.table:  # the batch was refined: its items are in another table
+                    self.priorities_to.update(taken.batch.key, update.priorities)
+            meters.learned(update, self.table.metrics(), edges=edges, policy=self.seat.name)
+            self.seat.publish(update, meters)

@@ -16,7 +16,7 @@ and a resumed one goes on bit for bit. Seeds share nothing but the program; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +31,10 @@ from rookery.envs.jax.sources import build, is_jax_id, kind_of
 from rookery.envs.registry import JAX_IDS
 from rookery.ranges import Count, Workers
 from rookery.topologies.compatibility import rows_of
-from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
+from rookery.topologies.job import TICK_SECONDS, Job, Progress, Published
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Edge, Node, Plan
+from rookery.topologies.wiring import parameter_bytes
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.acting.shapes import rollout_specs
 from rookery.workers.compiled import ring
@@ -56,9 +59,6 @@ class Anakin:
     updates_per_call: Count | None = None
     """Between two looks of the host; by default those of about 16,384 steps. What is learned does not depend on it."""
 
-    def roles(self) -> dict[str, tuple[int, int]]:
-        return {}  # the program lives where the driver does, on every runtime
-
     def max_lag(self) -> int:
         return 0
 
@@ -81,7 +81,8 @@ class Anakin:
         ready = 1 + -(-table.n_step // agent.needs.rollout_length)  # rollouts until there is something to draw
         return Pace(rollouts, updates, turns, warm_up=max(full, ready))
 
-    def graph(self, agent: Agent, spec: Spec) -> Graph:
+    def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
+        agent = agents[MAIN]
         needs, pace = agent.needs, self.pace(agent)
         rows = self.num_seeds * self.num_envs * needs.rollout_length * pace.rollouts  # of a turn
         facts = {
@@ -89,11 +90,16 @@ class Anakin:
             "updates per call": f"{pace.turns * pace.updates:,}",
         } | (_replay_facts(self, agent, spec) if needs.table else {"policy lag": "0"})
         ended = 9 * rows * pace.turns  # of each row: did an episode end there, with what return and length
-        return Graph(
-            nodes={"environment": self.num_seeds * self.num_envs, "seed": self.num_seeds, "program": 1},
+        return Plan(  # nothing is hosted: the program lives where the driver does, on every runtime
+            nodes=(
+                Node(name="environment", most=self.num_seeds * self.num_envs),
+                Node(name="seed", most=self.num_seeds),
+                Node(name="program", role="learner", worker=AnakinProgram, envs=self.num_envs),
+                Node(name="driver"),
+            ),
             edges=(
-                Edge("reports", "program", "driver", ended, "the program waits"),
-                Edge("parameters", "program", "driver", parameter_bytes(agent), "newest wins"),
+                Edge("reports", "program", "driver", "request", ended, "the program waits"),
+                Edge("parameters", "program", "driver", "newest", parameter_bytes(agent), "newest wins"),
             ),
             facts=facts,
         )
@@ -117,10 +123,10 @@ class _ProgramDriver:
     """The driver's side of the program: its handle, the counters, the newest parameters and returns."""
 
     def __init__(self, topology: Anakin, job: Job, snapshot: PyTree | None) -> None:
-        self.topology, self.meters = topology, Meters.continued(snapshot)
+        self.topology, self.meters = topology, Meters.of(topology.plan(job.agents, job.spec), snapshot)
         self.program = job.runtime.spawn(
             AnakinProgram, job.agent, _env_of(job), num_envs=topology.num_envs, num_seeds=topology.num_seeds,
-            pace=topology.pace(job.agent), seed=job.seed, snapshot=snapshot, name="program", role="learner",
+            pace=topology.pace(job.agent), seed=job.seed, snapshot=_of_program(snapshot), name="program", role="learner",
         )  # fmt: skip
         self.params, self.version = self.program.call(AnakinProgram.published).result()
         self.returns: list[list[float]] = [[] for _ in range(topology.num_seeds)]  # the newest of each seed
@@ -150,15 +156,28 @@ class _ProgramDriver:
     def progress(self, *, snapshot: Callable[[], PyTree] | None) -> Progress:
         return self.meters.progress(self, snapshot=snapshot)
 
+    @property
+    def policies(self) -> dict[str, Published]:
+        return {MAIN: Published(self.params, self.version)}
+
     def workers(self) -> dict[str, int]:
         return {}
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        self.program.call(AnakinProgram.tune, values).result()
 
     def inspect(self) -> dict[str, float]:
         return {}
 
     def snapshot(self) -> PyTree:
         returns = [np.array(returns, np.float64) for returns in self.returns]
-        return self.program.call(AnakinProgram.snapshot).result() | {"meters": self.meters.snapshot(), "returns": returns}
+        saved = self.program.call(AnakinProgram.snapshot).result()
+        return {"policies": {MAIN: saved.pop("learner")}} | saved | {"meters": self.meters.snapshot(), "returns": returns}
+
+
+def _of_program(snapshot: PyTree | None) -> PyTree | None:
+    """Hand the program its part of a snapshot."""
+    return None if snapshot is None else {"learner": snapshot["policies"][MAIN], "program": snapshot["program"]}
 
 
 # ------------------------------------------------------------------------------------------------- what fits
@@ -188,6 +207,8 @@ def _not_on_the_device(agent: Agent) -> str | None:
         return "it processes rollouts on the host, and Anakin's never get there: use Sync"
     if table is None:
         return None
+    if table.extras:
+        return "its replay on the device stores no extras: use Sync"
     config = table.config
     if config.stack or config.remover != "fifo" or config.max_times_sampled:
         return "its replay is a plain ring: use --replay.stack 0, --replay.remover fifo and --replay.max-times-sampled 0"

@@ -13,16 +13,20 @@ takes the gradient that it owed with it, and nothing is applied twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rookery.ranges import Count, Natural, Workers
+from rookery.runtime.fleet import Fleet
 from rookery.topologies.compatibility import rows_of, shipped_gradients
-from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
+from rookery.topologies.job import TICK_SECONDS, Job, Progress, Published
+from rookery.topologies.launch import fleet_counts, one_device, spawn_fleet
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Edge, Node, Plan
 from rookery.topologies.staleness import Staleness
-from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
+from rookery.topologies.wiring import envs_each, parameter_bytes, slow_bytes
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.learning.gradient_worker import Found, GradientWorker
 from rookery.workers.learning.learner import Update
@@ -43,9 +47,6 @@ class AsyncGradients:
     max_staleness: Natural | None = None
     """A gradient older than so many updates is discarded and counted; by default none is."""
 
-    def roles(self) -> dict[str, tuple[int, int]]:
-        return {"worker": (self.workers, self.workers)}
-
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         if (reason := shipped_gradients(agent, spec)) is not None:
             return reason
@@ -62,15 +63,19 @@ class AsyncGradients:
     def max_lag(self) -> int:
         return 0  # what is played is differentiated with the same parameters
 
-    def graph(self, agent: Agent, spec: Spec) -> Graph:
-        each = envs_each(self.num_envs, self.workers, self.groups, whose="workers")
+    def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
+        agent, each = agents[MAIN], envs_each(self.num_envs, self.workers, self.groups, whose="workers")
         nbytes = parameter_bytes(agent)
         bound = "not bounded" if self.max_staleness is None else f"at most {self.max_staleness} updates"
-        return Graph(
-            nodes={"environment": self.num_envs, "worker": self.workers, "learner": 1},
+        return Plan(
+            nodes=(
+                Node(name="environment", most=self.num_envs),
+                Node(name="worker", most=self.workers, hosted=True, worker=GradientWorker, envs=each, groups=self.groups),
+                Node(name="learner", worker=ParameterShard),
+            ),
             edges=(
-                Edge("gradients", "worker", "learner", nbytes, "workers wait"),
-                Edge("parameters", "learner", "worker", nbytes + slow_bytes(agent), "one for each gradient"),
+                Edge("gradients", "worker", "learner", "request", nbytes, "workers wait"),
+                Edge("parameters", "learner", "worker", "newest", nbytes + slow_bytes(agent), "one for each gradient"),
             ),
             facts={
                 "steps per update": f"{each * agent.needs.rollout_length:,}",
@@ -95,16 +100,15 @@ class _Exchange:
     """The gradients in flight. All of it belongs to the driver's thread."""
 
     def __init__(self, topology: AsyncGradients, job: Job, snapshot: PyTree | None) -> None:
-        each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="workers")
+        plan = topology.plan(job.agents, job.spec)
+        one_device(job, "worker")
         self.job, self.num_workers = job, topology.workers
         self.learner = job.runtime.spawn(
-            ParameterShard, job.agent, seed=job.seed, snapshot=snapshot["learner"] if snapshot else None,
+            ParameterShard, job.agent, seed=job.seed, snapshot=snapshot["policies"][MAIN] if snapshot else None,
             name="learner", role="learner",
         )  # fmt: skip
-        self.fleet = spawn_fleet(
-            job, GradientWorker, "worker", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot
-        )
-        self.meters = Meters.continued(snapshot)
+        self.fleet: Fleet[GradientWorker] = spawn_fleet(job, plan.node("worker"), snapshot)
+        self.meters = Meters.of(plan, snapshot)
         self.staleness = Staleness(topology.max_staleness, snapshot["staleness"] if snapshot else None)
         self.applying: dict[Future[Applied], tuple[int, Found]] = {}  # -> whose it is
         self.publish(self.learner.call(ParameterShard.pull).result())
@@ -145,11 +149,20 @@ class _Exchange:
             trained_steps=found.trained_steps, lag_mean=0.0, lag_max=0,
             busy_seconds=now.busy_seconds, idle_seconds=now.idle_seconds,
         )  # fmt: skip
-        self.meters.learned(update, edge=None)
+        self.meters.learned(update)
         self.meters.report["sample_reuse"] = self.meters.trained_steps / max(1, self.meters.env_steps)
+
+    @property
+    def policies(self) -> dict[str, Published]:
+        return {MAIN: Published(self.params, self.version)}
 
     def workers(self) -> dict[str, int]:
         return fleet_counts(self.fleet)
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters; workers get them with the next parameters, and multiply a discount in themselves."""
+        self.learner.call(ParameterShard.tune, values).result()
+        self.publish(self.learner.call(ParameterShard.pull).result())
 
     def inspect(self) -> dict[str, float]:
         return {}
@@ -160,9 +173,9 @@ class _Exchange:
             self.fleet.tend()
             self.serve(TICK_SECONDS)
         return {
-            "learner": self.learner.call(ParameterShard.snapshot).result(),
-            "workers": self.fleet.gather(GradientWorker.snapshot),
-            "lives": self.fleet.roster.lives,
+            "policies": {MAIN: self.learner.call(ParameterShard.snapshot).result()},
+            "workers": {"worker": self.fleet.gather(GradientWorker.snapshot)},
+            "lives": {"worker": self.fleet.roster.lives},
             "meters": self.meters.snapshot(),
             "staleness": self.staleness.snapshot(),
         }

@@ -11,16 +11,6 @@ from rookery.runtime.roster import span
 from rookery.types import Agent, Spec
 
 
-def collector_roles(topology: Any) -> dict[str, tuple[int, int]]:
-    """Count the collectors that a cluster hosts; with central inference, the hosts of environments in their place."""
-    least, most = span(topology.collectors)
-    if getattr(topology, "inference", "local") == "local":
-        return {"collector": (least, most)}
-    if least < most:
-        raise ValueError(f"--collectors {least}..{most}: with central inference these are hosts, and their number is fixed")
-    return {"host": (least, most)}
-
-
 def fixed_rollouts(topology: Any, agent: Agent, spec: Spec) -> str | None:
     """Refuse an agent that learns from whole episodes: rollouts have a fixed length."""
     if not agent.needs.whole_episodes:

@@ -16,7 +16,7 @@ neither the loss of a worker nor their number changes the run by a bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -26,9 +26,12 @@ from rookery import ops
 from rookery.data import arrays
 from rookery.ranges import MANY, Count, Range, Workers
 from rookery.topologies.evolution_fleet import EvolutionFleet, generation_specs
-from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, parameter_bytes
+from rookery.topologies.job import TICK_SECONDS, Job, Progress
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Edge, Node, Plan
+from rookery.topologies.wiring import parameter_bytes
 from rookery.types import Agent, Batch, PyTree, Spec
-from rookery.workers.acting.evolution_worker import Score, Shares, kept_specs
+from rookery.workers.acting.evolution_worker import EvolutionWorker, Score, Shares, kept_specs
 from rookery.workers.learning.learner import Learner
 
 
@@ -45,9 +48,6 @@ class Evolution:
     """Workers that evaluate shares."""
     backups: bool = False
     """Idle workers evaluate again what a slow one still owes; the first answer counts."""
-
-    def roles(self) -> dict[str, tuple[int, int]]:
-        return {"worker": (self.workers, self.workers)}
 
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         if agent.perturb is None:
@@ -81,20 +81,25 @@ class Evolution:
             )
         return Shares(self.population // size, size)
 
-    def graph(self, agent: Agent, spec: Spec) -> Graph:
-        shares = self.shares()
+    def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
+        agent, shares = agents[MAIN], self.shares()
         each = 4 + 4 + 1  # of a member: return, length, whether its episode ended
         told = arrays.nbytes(kept_specs(agent, self.population))
         batch = Batch(arrays.allocate(generation_specs(agent, self.population)), (), ())
         key = ops.random.key(0)
         jax.eval_shape(agent.learn, jax.eval_shape(agent.init, key), batch, key)  # refuses what does not fit the population
         limit = agent.needs.rollout_length
-        return Graph(
-            nodes={"environment": self.num_envs, "worker": self.workers, "learner": 1},
+        scores, generations = 24 + each * shares.size + told // shares.number, 8 + (each - 1) * self.population + told
+        return Plan(
+            nodes=(
+                Node(name="environment", most=self.num_envs),
+                Node(name="worker", most=self.workers, hosted=True, worker=EvolutionWorker, envs=shares.size),
+                Node(name="learner", worker=Learner),
+            ),
             edges=(
-                Edge("scores", "worker", "learner", 24 + each * shares.size + told // shares.number, "nobody waits"),
-                Edge("generations", "learner", "worker", 8 + (each - 1) * self.population + told, "in their order"),
-                Edge("parameters", "learner", "worker", parameter_bytes(agent), "once, at the start of each worker"),
+                Edge("scores", "worker", "learner", "request", scores, "nobody waits"),
+                Edge("generations", "learner", "worker", "queue", generations, "in their order"),
+                Edge("parameters", "learner", "worker", "newest", parameter_bytes(agent), "once, at the start of each worker"),
             ),
             facts={
                 "steps per update": f"at most {self.population * limit:,} ({self.population:,} episodes)",
@@ -104,9 +109,10 @@ class Evolution:
         )
 
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
-        meters = Meters.continued(snapshot)
+        plan = self.plan(job.agents, job.spec)
+        meters = Meters.of(plan, snapshot)
         try:
-            fleet = EvolutionFleet(job, meters, self.shares(), workers=self.workers, backups=self.backups, snapshot=snapshot)
+            fleet = EvolutionFleet(job, meters, self.shares(), plan.node("worker"), backups=self.backups, snapshot=snapshot)
             while True:
                 scores: dict[int, Score] = {}
                 while len(scores) < fleet.shares.number:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -11,7 +12,9 @@ from rookery.data import arrays
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle
 from rookery.runtime.roster import Life, Roster, Terms
-from rookery.topologies.job import Job, Meters
+from rookery.topologies.job import Job, Published
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Node
 from rookery.trees import ArraySpec, tree_map
 from rookery.types import Agent, Episode, PyTree, Rollout
 from rookery.workers.acting.evolution_worker import EvolutionWorker, Generation, Score, Shares, digest, kept_specs
@@ -22,18 +25,18 @@ class EvolutionFleet:
     """Assigns shares, gathers scores, broadcasts generations. All of it belongs to the driver's thread."""
 
     def __init__(
-        self, job: Job, meters: Meters, shares: Shares, *, workers: int, backups: bool, snapshot: PyTree | None
+        self, job: Job, meters: Meters, shares: Shares, node: Node, *, backups: bool, snapshot: PyTree | None
     ) -> None:
         if job.devices > 1:
             raise ValueError(f"--devices {job.devices}: an update is made of returns, not of a batch to share; use --workers")
         self.job, self.meters, self.shares, self._backups = job, meters, shares, backups
-        self._make_pool = functools.partial(job.make_pool, self.shares.size, 1)
-        state = snapshot["learner"] if snapshot else None
+        self._make_pool = functools.partial(job.make_pool, node.envs, node.groups)
+        state = snapshot["policies"][MAIN] if snapshot else None
         self.learner = job.runtime.spawn(Learner, job.agent, seed=job.seed, snapshot=state, name="learner", role="learner")
         self.params, self.version = self.learner.call(Learner.published).result()
         self._digest = digest(self.params)
         patience = job.runtime.patience
-        terms = Terms(least=workers, most=workers, call_deadline=patience, start_deadline=patience)
+        terms = Terms(least=node.span[0], most=node.most, call_deadline=patience, start_deadline=patience)
         self.fleet = Fleet(job.runtime, "worker", Roster(terms), self._worker)
         self._asked: list[tuple[Life, int]] = []  # who evaluates what for this generation
         self.stale = self.apart = 0
@@ -109,7 +112,18 @@ class EvolutionFleet:
         self._asked.clear()
         same = {"staleness_mean": 0.0, "staleness_max": 0.0, "sample_reuse": 1.0}  # under the names of every topology
         report = update.report | same | {"scores_dropped": float(self.stale), "copies_mended": float(self.apart)}
-        self.meters.learned(update._replace(report=report, trained_steps=self._steps), edge=None)
+        self.meters.learned(update._replace(report=report, trained_steps=self._steps))
+
+    @property
+    def policies(self) -> dict[str, Published]:
+        return {MAIN: Published(self.params, self.version)}
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters of the learner and of every worker's copy, between two generations."""
+        self.learner.call(Learner.tune, values).result()
+        self.fleet.tell(EvolutionWorker.tune, values)
+        self.params, self.version = self.learner.call(Learner.published).result()
+        self._digest = digest(self.params)
 
     def workers(self) -> dict[str, int]:
         roster = self.fleet.roster
@@ -121,7 +135,7 @@ class EvolutionFleet:
 
     def snapshot(self) -> PyTree:
         """Save the learner. What is being evaluated is left out: a resumed run evaluates it again, with the same result."""
-        return {"learner": self.learner.call(Learner.snapshot).result(), "meters": self.meters.snapshot()}
+        return {"policies": {MAIN: self.learner.call(Learner.snapshot).result()}, "meters": self.meters.snapshot()}
 
 
 def generation_specs(agent: Agent, population: int) -> Rollout:

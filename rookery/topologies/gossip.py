@@ -14,17 +14,21 @@ shrinks by cos(π / N) with each step. A peer that is lost begins again with its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rookery.data import arrays
 from rookery.ranges import Count, Natural, Workers
+from rookery.runtime.fleet import Fleet
 from rookery.runtime.roster import Life
 from rookery.topologies.compatibility import rows_of, shipped_gradients
-from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes
+from rookery.topologies.job import TICK_SECONDS, Job, Progress, Published
+from rookery.topologies.launch import fleet_counts, one_device, spawn_fleet
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Edge, Node, Plan
 from rookery.topologies.staleness import Staleness
-from rookery.topologies.worker_fleet import fleet_counts, spawn_fleet
+from rookery.topologies.wiring import envs_each, parameter_bytes
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.acting.shapes import rollout_specs
 from rookery.workers.learning.parameter_shard import state_of
@@ -45,9 +49,6 @@ class Gossip:
     max_staleness: Natural = 8
     """A peer that is so many steps ahead of its neighbour waits for it; 0: all go in lock-step."""
 
-    def roles(self) -> dict[str, tuple[int, int]]:
-        return {"peer": (self.peers, self.peers)}
-
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         if (reason := shipped_gradients(agent, spec)) is not None:
             return reason
@@ -64,14 +65,18 @@ class Gossip:
     def max_lag(self) -> int:
         return 0
 
-    def graph(self, agent: Agent, spec: Spec) -> Graph:
-        each = envs_each(self.num_envs, self.peers, self.groups, whose="peers")
-        edges = [Edge("rollouts", "peer", "peer", arrays.nbytes(rollout_specs(agent, spec, each)), "learned from at once")]
+    def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
+        agent, each = agents[MAIN], envs_each(self.num_envs, self.peers, self.groups, whose="peers")
+        nbytes = arrays.nbytes(rollout_specs(agent, spec, each))
+        edges = [Edge("rollouts", "peer", "peer", "request", nbytes, "learned from at once")]
         if self.peers > 1:
             waits = f"newest wins; waits beyond {self.max_staleness} steps" if self.max_staleness else "waits for each"
-            edges.append(Edge("parameters", "peer", "next peer", parameter_bytes(agent), waits))
-        return Graph(
-            nodes={"environment": self.num_envs, "peer": self.peers},
+            edges.append(Edge("parameters", "peer", "peer", "newest", parameter_bytes(agent), f"to the next; {waits}"))
+        return Plan(
+            nodes=(
+                Node(name="environment", most=self.num_envs),
+                Node(name="peer", most=self.peers, hosted=True, worker=Peer, envs=each, groups=self.groups),
+            ),
             edges=tuple(edges),
             facts={
                 "steps per update": f"{self.num_envs * agent.needs.rollout_length:,} (one update of every peer)",
@@ -96,11 +101,11 @@ class _GossipRing:
     """The messages between peers. All of it belongs to the driver's thread, which passes references on and looks into none."""
 
     def __init__(self, topology: Gossip, job: Job, snapshot: PyTree | None) -> None:
-        count = topology.peers
-        each = envs_each(topology.num_envs, count, topology.groups, whose="peers")
+        count, plan = topology.peers, topology.plan(job.agents, job.spec)
+        one_device(job, "peer")
         self.job, self.count, self.bound = job, count, topology.max_staleness
-        self.fleet = spawn_fleet(job, Peer, "peer", count=count, envs_each=each, groups=topology.groups, snapshot=snapshot)
-        self.meters = Meters.continued(snapshot)
+        self.fleet: Fleet[Peer] = spawn_fleet(job, plan.node("peer"), snapshot)
+        self.meters = Meters.of(plan, snapshot)
         self.staleness = Staleness(snapshot=snapshot["staleness"] if snapshot else None)
         ring = snapshot["ring"] if snapshot else {name: [0] * count for name in ("steps", "mixed")}
         self.steps, self.mixed = [int(n) for n in ring["steps"]], [int(n) for n in ring["mixed"]]
@@ -108,13 +113,13 @@ class _GossipRing:
         self.lives: list[int | None] = list(self.fleet.roster.lives)  # that have parameters; None: begins with others'
         kept = 1 if self.bound else count + 1  # in lock-step a neighbour may be up to N - 1 steps ahead of whom it speaks to
         self.sent: list[deque[tuple[int, Any]]] = [deque(maxlen=kept) for _ in range(count)]
-        for place, saved in enumerate(snapshot["workers"] if snapshot else ()):  # else all start alike: there is no news
+        for place, saved in enumerate(snapshot["workers"]["peer"] if snapshot else ()):  # else all start alike
             if saved is None:  # it was lost when the others were saved
                 self.lives[place] = None
             elif count > 1:
                 params = state_of(job.agent, job.seed, saved["learner"]).params
                 self.sent[place].append((self.steps[place], job.runtime.put(params)))
-        self.params = state_of(job.agent, job.seed, snapshot["learner"] if snapshot else None).params
+        self.params = state_of(job.agent, job.seed, snapshot["policies"][MAIN] if snapshot else None).params
         self.version = self.steps[0]
 
     def ask_peers(self, most: float = float("inf")) -> None:
@@ -164,14 +169,22 @@ class _GossipRing:
             self.distances[place] = stepped.distance
         meters, rounds = self.meters, sum(self.steps) // self.count
         meters.collected(stepped.collected)
-        meters.learned(stepped.update._replace(version=rounds), edge=None)
+        meters.learned(stepped.update._replace(version=rounds))
         meters.report |= self.staleness.report() | {
             "consensus_distance": (sum(d * d for d in self.distances) / self.count) ** 0.5,
             "sample_reuse": meters.trained_steps / max(1, meters.env_steps),
         }
 
+    @property
+    def policies(self) -> dict[str, Published]:
+        return {MAIN: Published(self.params, self.version)}
+
     def workers(self) -> dict[str, int]:
         return fleet_counts(self.fleet)
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters of every peer, between two of its steps."""
+        self.fleet.tell(Peer.tune, values)
 
     def inspect(self) -> dict[str, float]:
         """Compute the health metrics of the peer that is evaluated."""
@@ -184,9 +197,9 @@ class _GossipRing:
             self.serve(TICK_SECONDS)
         peers = self.fleet.gather(Peer.snapshot)
         return {
-            "learner": next(peer["learner"] for peer in peers if peer is not None),
-            "workers": peers,
-            "lives": self.fleet.roster.lives,
+            "policies": {MAIN: next(peer["learner"] for peer in peers if peer is not None)},
+            "workers": {"peer": peers},
+            "lives": {"peer": self.fleet.roster.lives},
             "meters": self.meters.snapshot(),
             "staleness": self.staleness.snapshot(),
             "ring": {"steps": list(self.steps), "mixed": list(self.mixed)},

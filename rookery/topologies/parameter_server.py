@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -25,11 +25,15 @@ import jax
 from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.ranges import Count, Natural, NotNegative, Workers
+from rookery.runtime.fleet import Fleet
 from rookery.runtime.roster import Life
 from rookery.topologies.compatibility import rows_of, shipped_gradients
-from rookery.topologies.job import TICK_SECONDS, Edge, Graph, Job, Meters, Progress, envs_each, parameter_bytes, replay_facts
+from rookery.topologies.job import TICK_SECONDS, Job, Progress, Published
+from rookery.topologies.launch import fleet_counts, one_device, spawn_fleet
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Edge, Node, Plan
 from rookery.topologies.staleness import Outliers, Staleness
-from rookery.topologies.worker_fleet import fleet_counts, slow_bytes, spawn_fleet
+from rookery.topologies.wiring import envs_each, parameter_bytes, replay_facts, slow_bytes
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.acting.shapes import rollout_specs
 from rookery.workers.learning.bundle import Bundle
@@ -59,9 +63,6 @@ class ParameterServer:
     outlier_deviations: NotNegative | None = None
     """One whose loss is so many standard deviations above the running mean is discarded and counted; by default none is."""
 
-    def roles(self) -> dict[str, tuple[int, int]]:
-        return {"bundle": (self.workers, self.workers)}
-
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         return shipped_gradients(agent, spec)
 
@@ -72,23 +73,30 @@ class ParameterServer:
     def max_lag(self) -> int:
         return 0  # without a replay, what is played is differentiated with the same parameters
 
-    def graph(self, agent: Agent, spec: Spec) -> Graph:
-        each = envs_each(self.num_envs, self.workers, self.groups, whose="bundles")
+    def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
+        agent, each = agents[MAIN], envs_each(self.num_envs, self.workers, self.groups, whose="bundles")
         leaves = len(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).params))
         if self.shards > leaves:
             raise ValueError(f"--shards {self.shards}: the network has {leaves} leaves, and each shard owns at least one")
         specs, whole = rollout_specs(agent, spec, each), parameter_bytes(agent)
         own = replay_facts(agent, spec, envs_per_collector=each, num_envs=each)
-        edges = [
-            Edge("rollouts", "bundle", "its replay", arrays.nbytes(specs), "the oldest go"),
-            Edge("batches", "its replay", "bundle", arrays.nbytes(batch_specs(agent.needs, specs, 1)), "one at a time"),
-            Edge("gradients", "bundle", "shard", whole // self.shards, "bundles wait"),
-            Edge("parameters", "shard", "bundle", (whole + slow_bytes(agent)) // self.shards, "asked for when due"),
-        ]
+        edges = (
+            Edge("rollouts", "bundle", "its replay", "table", arrays.nbytes(specs), "the oldest go"),
+            Edge(
+                "batches", "its replay", "bundle", "request", arrays.nbytes(batch_specs(agent.needs, specs, 1)), "one at a time"
+            ),
+            Edge("gradients", "bundle", "shard", "request", whole // self.shards, "bundles wait"),
+            Edge("parameters", "shard", "bundle", "newest", (whole + slow_bytes(agent)) // self.shards, "asked for when due"),
+        )  # fmt: skip
         bound = "not bounded" if self.max_staleness is None else f"at most {self.max_staleness} updates"
-        return Graph(
-            nodes={"environment": self.num_envs, "bundle": self.workers, "shard": self.shards},
-            edges=tuple(edges),
+        return Plan(
+            nodes=(
+                Node(name="environment", most=self.num_envs),
+                Node(name="bundle", most=self.workers, hosted=True, worker=Bundle, envs=each, groups=self.groups),
+                Node(name="its replay", role="part of a bundle", most=self.workers),
+                Node(name="shard", role="parameter shard", most=self.shards, worker=ParameterShard),
+            ),
+            edges=edges,
             facts={"steps per update": f"{each * agent.needs.rollout_length:,}", "policy lag": "0"}
             | own
             | ({"replay": f"{self.workers} × {own['replay']}"} if own else {})
@@ -119,21 +127,21 @@ class _Server:
     """The gradients and parameters in flight. All of it belongs to the driver's thread."""
 
     def __init__(self, topology: ParameterServer, job: Job, snapshot: PyTree | None) -> None:
-        each = envs_each(topology.num_envs, topology.workers, topology.groups, whose="bundles")
+        plan = topology.plan(job.agents, job.spec)
+        one_device(job, "bundle")
         self.topology, self.job = topology, job
-        saved = snapshot or {"learner": None, "staleness": None, "outliers": None, "pulls": {"seconds": 0.0, "bytes": 0}}
+        empty = {"policies": {MAIN: None}, "staleness": None, "outliers": None, "pulls": {"seconds": 0.0, "bytes": 0}}
+        saved: PyTree = snapshot or empty
         self.shards = [
             job.runtime.spawn(
-                ParameterShard, job.agent, seed=job.seed, index=index, num_shards=topology.shards, snapshot=saved["learner"],
-                name=f"shard-{index}", role="shard",
+                ParameterShard, job.agent, seed=job.seed, index=index, num_shards=topology.shards,
+                snapshot=saved["policies"][MAIN], name=f"shard-{index}", role="shard",
             )
             for index in range(topology.shards)
         ]  # fmt: skip
-        self.fleet = spawn_fleet(
-            job, Bundle, "bundle", count=topology.workers, envs_each=each, groups=topology.groups, snapshot=snapshot,
-            spec=job.spec, num_envs=each,
-        )  # fmt: skip
-        self.meters = Meters.continued(snapshot)
+        node = plan.node("bundle")
+        self.fleet: Fleet[Bundle] = spawn_fleet(job, node, snapshot, spec=job.spec, num_envs=node.envs)
+        self.meters = Meters.of(plan, snapshot)
         self.staleness = Staleness(topology.max_staleness, saved["staleness"])
         self.outliers = Outliers(topology.outlier_deviations, saved["outliers"])
         self.pull_seconds, self.pull_bytes = float(saved["pulls"]["seconds"]), int(saved["pulls"]["bytes"])
@@ -217,7 +225,7 @@ class _Server:
             lag_mean=found.lag_mean, lag_max=found.lag_max, busy_seconds=max(shard.busy_seconds for shard in done),
             idle_seconds=min(shard.idle_seconds for shard in done),
         )  # fmt: skip
-        self.meters.learned(update, edge=None)
+        self.meters.learned(update)
         versions = [shard.version for shard in self.newest]
         self.meters.report |= (
             self.staleness.report()
@@ -230,8 +238,19 @@ class _Server:
             }
         )
 
+    @property
+    def policies(self) -> dict[str, Published]:
+        return {MAIN: Published(self.params, self.version)}
+
     def workers(self) -> dict[str, int]:
         return fleet_counts(self.fleet)
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters on every shard; bundles get them when they next pull."""
+        for shard in self.shards:
+            shard.call(ParameterShard.tune, values).result()
+        self.newest = [shard.call(ParameterShard.pull).result() for shard in self.shards]
+        self._published = [], None, None
 
     def inspect(self) -> dict[str, float]:
         return {}
@@ -244,9 +263,9 @@ class _Server:
         like = jax.eval_shape(self.job.agent.init, jax.random.key(0))
         state = whole_state([shard.call(ParameterShard.state).result() for shard in self.shards], like)
         return {
-            "learner": {"state": to_flat(state), "version": self.version},
-            "workers": self.fleet.gather(Bundle.snapshot),
-            "lives": self.fleet.roster.lives,
+            "policies": {MAIN: {"state": to_flat(state), "version": self.version}},
+            "workers": {"bundle": self.fleet.gather(Bundle.snapshot)},
+            "lives": {"bundle": self.fleet.roster.lives},
             "meters": self.meters.snapshot(),
             "staleness": self.staleness.snapshot(),
             "outliers": self.outliers.snapshot(),

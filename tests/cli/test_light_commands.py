@@ -72,7 +72,7 @@ def test_systems_and_environments_are_listed(rookery):
     assert {"CartPole-v1", "identity", "catch"} <= {row["id"] for row in environments}
     table = rookery("list", "systems").out.splitlines()
     assert table[0].split()[:3] == ["system", "algorithm", "topology"] and table[len(systems) + 1] == ""
-    matrix = {line.split()[0]: line for line in table[len(systems) + 3 :] if line}
+    matrix = {line.split()[0]: line for line in rookery("list", "matrix").out.splitlines() if line}
     assert "anakin-ppo" in matrix["PPO"] and "impala seed" in matrix["VTrace"] and "es" in matrix["ES"]
     assert "rookery train" in rookery("list", "runs").out and rookery("list", "runs", "--json").out == "[]\n"
 
@@ -99,7 +99,7 @@ def test_show_prints_the_figure_with_counts_and_bytes(rookery, system, word):
     for part in ("──▶ learner", "16 × environment", "1 × learner", "kB each", "B = 16", word, "steps per update"):
         assert part in answer.out, part
     graph = json.loads(rookery("show", system, "--env", "identity", "--num-envs", "16", "--json").out)
-    assert graph["nodes"] == {"environment": 16, "collector": 1, "learner": 1}
+    assert graph["nodes"] == {"environment": 16, "collector": 1, "queue": 1, "learner": 1}
     assert {edge["name"] for edge in graph["edges"]} == {"rollouts", "batches", "parameters"}
     assert all(edge["nbytes"] > 0 and edge["when_full"] for edge in graph["edges"])
 

@@ -7,7 +7,7 @@ import pytest
 
 from rookery.data import limiter
 from rookery.data.chunks import INCARNATIONS, Full, Store
-from rookery.data.table import Table
+from rookery.data.items import ItemTable
 from rookery.trees import ArraySpec
 
 INT = ArraySpec((), np.dtype(np.int64))
@@ -102,7 +102,7 @@ def test_a_full_store_refuses_and_changes_nothing():
 def test_memory_of_overlapping_sequences_is_bounded_and_zero_after_a_reset():
     """10,000 steps, items of 80 rows every 40, at most 100 of them."""
     subject = Store({"x": INT}, num_chunks=400, chunk_rows=40, ahead=80, num_lanes=1)
-    table = Table(subject, max_size=100, limiter=limiter.min_size(1))
+    table = ItemTable(subject, max_size=100, limiter=limiter.min_size(1))
     starts: list[int] = []
     for step in range(0, 10_000, 40):
         appended, _ = append(subject, [0], [step], 40)

@@ -58,7 +58,7 @@ def without(*names):
 
 
 def other_shape(tree, meta):
-    state = tree["topology"]["learner"]["state"]
+    state = tree["topology"]["policies"]["main"]["state"]
     name = next(name for name in state if name.endswith("kernel"))
     state[name] = state[name][:, :-1]
 

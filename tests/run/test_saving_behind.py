@@ -43,7 +43,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         run.save()
         assert run.last_checkpoint == checkpoint.path_of(checkpoints, 3)
         tree, _ = checkpoint.load(checkpoint.path_of(checkpoints, 2))
-        assert int(tree["topology"]["meters"]["updates"]) == 2 == int(tree["topology"]["learner"]["version"])
+        assert int(tree["topology"]["meters"]["updates"]) == 2 == int(tree["topology"]["policies"]["main"]["version"])
 
 
 def test_a_run_that_is_closed_has_written_what_it_began_to(tmp_path):

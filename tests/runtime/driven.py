@@ -53,10 +53,10 @@ def main(*, address: str | None, collectors: str, num_envs: int) -> None:
             break
     assert progress.snapshot is not None
     saved = progress.snapshot()
-    waiting = [Rollout(**part) for part in saved["queue"]["parts"]]
+    waiting = [Rollout(**part) for part in saved["tables"]["queue"]["parts"]]
     counted = {name: int(saved["meters"][name]) for name in ("trained_steps", "env_steps")}
     violations = runtime.ledger.closed(waiting, **counted)
-    tell({"violations": violations, "lives": saved["lives"], "incarnations": runtime.ledger.incarnations} | counted)
+    tell({"violations": violations, "lives": saved["lives"]["collector"], "incarnations": runtime.ledger.incarnations} | counted)
     driver.close()
 
 

@@ -40,8 +40,9 @@ def test_a_host_that_is_killed_is_replaced_and_only_its_environments_begin_anew(
     assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
     driver.close()  # type: ignore[attr-defined]
-    ledger.check(in_order=False, waiting=[row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))])
+    parts = saved["tables"]["queue"]["parts"]
+    ledger.check(in_order=False, waiting=[row for part in parts for row in rows_of(Rollout(**part))])
     assert all(lives(env) == {0} for env in range(4)), "the other host went on"
     assert progress.env_failures == 1 and max(ledger.lags) <= topology.max_lag()
     assert 1 <= progress.workers["rollouts_discarded"] <= 2
-    assert set(progress.items) == {edge.name for edge in topology.graph(counting_agent(3), SPEC).edges}
+    assert set(progress.items) == {edge.name for edge in topology.plan({"main": counting_agent(3)}, SPEC).edges}

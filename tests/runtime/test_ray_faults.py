@@ -62,7 +62,7 @@ def closed(driver: Iterator[Progress], runtime: Audited) -> Any:
     """Drains, and finds nothing wrong with the books. -> the snapshot."""
     progress = until(driver, lambda p: p.snapshot is not None)
     saved = progress.snapshot()  # type: ignore[misc]
-    waiting = [Rollout(**part) for part in saved["queue"]["parts"]]
+    waiting = [Rollout(**part) for part in saved["tables"]["queue"]["parts"]]
     counted = {name: int(saved["meters"][name]) for name in ("trained_steps", "env_steps")}
     assert runtime.ledger.closed(waiting, **counted) == []
     driver.close()  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ def test_the_host_of_a_collectors_environments_is_killed_and_only_its_episodes_e
         failed = until(driver, lambda p, n=failures: p.env_failures == n)
         until(driver, lambda p, steps=failed.env_steps: p.env_steps > steps)  # when the new ones are there
     saved = closed(driver, runtime)
-    assert saved["lives"] == [0] and life.lost is None
+    assert saved["lives"]["collector"] == [0] and life.lost is None
     assert runtime.ledger.incarnations == {env: [0, 1, 2] for env in range(4)}
 
 
@@ -203,7 +203,7 @@ from rookery.runtime import ray
 
 ray.PULSE_SECONDS, ray.LOST_SECONDS = 0.5, 5.0
 made, books = trainer.open_runtime, []
-trainer.open_runtime = lambda cfg: books.append(Audited(made(cfg))) or books[0]
+trainer.open_runtime = lambda cfg, plan: books.append(Audited(made(cfg, plan))) or books[0]
 try:
     cli.main(sys.argv[1:])
 finally:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def drive(topology: Any) -> tuple[RayRuntime, Iterator[Progress]]:
-    runtime = runtime_of(**topology.roles())
+    runtime = runtime_of(**topology.plan({"main": AGENT}, SPEC).fleets)
     make = lambda num_envs, groups: ScriptedPool(num_envs, groups, on_step=slow(0.002))
     return runtime, topology.drive(Job(AGENT, SPEC, make, runtime, seed=0))
 
@@ -44,7 +44,7 @@ def survive(role: str, topology: Any) -> Any:
     assert progress.snapshot is not None and progress.workers["calls_lost"] >= 1
     saved = checkpointed(progress.snapshot())
     driver.close()  # type: ignore[attr-defined]
-    assert saved["lives"] == [0, 1] and None not in saved["workers"]
+    assert saved["lives"][role] == [0, 1] and None not in saved["workers"][role]
     return saved
 
 
@@ -54,7 +54,7 @@ def survive(role: str, topology: Any) -> Any:
 )
 def test_a_killed_worker_is_replaced_and_what_is_counted_was_applied_once(role: str, topology: Any) -> None:
     saved = survive(role, topology)
-    state, meters = saved["learner"]["state"], saved["meters"]
+    state, meters = saved["policies"]["main"]["state"], saved["meters"]
     assert state["params/sum"] == meters["trained_steps"] == meters["env_steps"] > 0
     assert state["params/offset"] == state["updates"] == meters["updates"]
 
@@ -70,6 +70,6 @@ def test_a_killed_peer_is_replaced_by_its_neighbours_parameters_which_never_pass
     meters, steps = saved["meters"], saved["ring"]["steps"]
     assert meters["trained_steps"] == meters["env_steps"] and sum(steps) // 2 == meters["updates"]
     assert abs(steps[0] - steps[1]) <= 4
-    offsets = [peer["learner"]["state"]["params/offset"] for peer in saved["workers"]]
-    updates = [int(peer["learner"]["state"]["updates"]) for peer in saved["workers"]]
+    offsets = [peer["learner"]["state"]["params/offset"] for peer in saved["workers"]["peer"]]
+    updates = [int(peer["learner"]["state"]["updates"]) for peer in saved["workers"]["peer"]]
     assert offsets[1] > updates[1], "the new one has fewer updates of its own than its parameters tell of"

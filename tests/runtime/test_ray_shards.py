@@ -127,7 +127,8 @@ def test_a_shard_that_is_killed_while_it_is_sampled_is_replaced_and_the_rest_goe
     assert tables[0].fleet.roster.lives == [1, 0]
     saved = checkpointed(back.snapshot())  # type: ignore[misc]
     driver.close()
-    assert len(saved["queue"]["shards"]) == 2 and all(shard["store"] is not None for shard in saved["queue"]["shards"])
+    shards = saved["tables"]["table"]["shards"]
+    assert len(shards) == 2 and all(shard["store"] is not None for shard in shards)
     driver = drive(topology, algorithm, "CartPole-v1", runtime_of(collector=(1, 2), shard=2), snapshot=saved)
     progress = until(driver, lambda p: p.updates > int(saved["meters"]["updates"]) + 5)
     assert progress.report["replay/inserts"] >= limiter.inserts

@@ -45,7 +45,7 @@ def audited(progress: Progress, ledger: Ledger) -> Any:
     """Drains; what was learned from and what is in the snapshot is all that was counted, each step once."""
     assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
-    waiting = [row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))]
+    waiting = [row for part in saved["tables"]["queue"]["parts"] for row in rows_of(Rollout(**part))]
     ledger.check(in_order=False, waiting=waiting)
     meters = saved["meters"]
     assert meters["trained_steps"] == sum(row.valid for row in ledger.rows)
@@ -74,7 +74,7 @@ def test_collectors_that_are_killed_or_stopped_are_replaced_and_the_ledger_is_cl
     with deadlines.of(1.0):
         until(driver, lambda p: p.workers["collectors_lost"] == 2)
     saved = audited(until(driver, lambda p: (2, 1) in lives() and p.snapshot is not None), ledger)
-    assert saved["lives"] == [1, 1]
+    assert saved["lives"]["collector"] == [1, 1]
     assert max(ledger.lags) <= topology.max_lag()
     driver.close()
     command = Path(f"/proc/{stopped}/cmdline")

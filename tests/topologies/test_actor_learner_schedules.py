@@ -55,7 +55,7 @@ def drain_and_check(progress: Progress, ledger: Ledger, topology: ActorLearner) 
         ledger.check()
     # else a batch of several collectors' rollouts may be overtaken by one that was full sooner
     saved = checkpointed(progress.snapshot())
-    waiting = [row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))]
+    waiting = [row for part in saved["tables"]["queue"]["parts"] for row in rows_of(Rollout(**part))]
     ledger.check(in_order=False, waiting=waiting)
     assert ledger.lag_max <= topology.max_lag(), (str(topology), ledger.lag_max)
     meters = saved["meters"]

@@ -86,13 +86,13 @@ def test_every_step_is_learned_from_once_also_over_snapshots_and_a_restart(
 def drained(progress: Progress, ledger: Ledger, topology: ActorLearner) -> Any:
     assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
-    waiting = [row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))]
+    waiting = [row for part in saved["tables"]["queue"]["parts"] for row in rows_of(Rollout(**part))]
     ledger.check(in_order=False, waiting=waiting)
     if topology.collectors == 1 or topology.rollouts_per_batch == 1:
         ledger.check()
     assert ledger.lag_max <= topology.max_lag()
     assert saved["meters"]["trained_steps"] == sum(row.valid for row in ledger.rows)
-    assert saved["meters"]["updates"] == ledger.batches == saved["learner"]["version"]
+    assert saved["meters"]["updates"] == ledger.batches == saved["policies"]["main"]["version"]
     return saved
 
 
@@ -199,6 +199,6 @@ def test_a_queue_that_cannot_be_restored_leaves_no_thread() -> None:
     progress = until_updates(driver, 1)
     saved = progress.snapshot()  # type: ignore[misc]
     driver.close()
-    saved["queue"]["parts"] = [{"reward": None}]
+    saved["tables"]["queue"]["parts"] = [{"reward": None}]
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         next(ActorLearner(num_envs=2, groups=1, rollouts_per_batch=2).drive(job(Recorded()), saved))

@@ -195,7 +195,7 @@ def test_sample_reuse_is_what_was_asked_for() -> None:
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_the_edges_that_a_run_counts_are_those_that_it_declares(name: str) -> None:
     topology = Anakin(num_envs=4, num_seeds=2, updates_per_call=2)
-    graph = topology.graph(agent_of(name), envs.spec_of(CASES[name].env))
+    graph = topology.plan({"main": agent_of(name)}, envs.spec_of(CASES[name].env))
     past = run(topology, name, 4)
     assert set(past.last.items) == {edge.name for edge in graph.edges}
     assert all(edge.nbytes > 0 for edge in graph.edges)

@@ -79,17 +79,17 @@ def test_what_is_counted_is_what_was_applied_and_a_resumed_run_goes_on_counting(
     topology = AsyncGradients(num_envs=6, workers=3)
     driver = drive_summing(topology)
     progress = until(driver, lambda p: p.updates >= 30)
-    assert {*progress.items} == {edge.name for edge in topology.graph(SUMMING, SPEC).edges}
+    assert {*progress.items} == {edge.name for edge in topology.plan({"main": SUMMING}, SPEC).edges}
     assert progress.workers == {"workers": 3, "workers_lost": 0, "calls_lost": 0}
     saved = checkpointed(progress.snapshot())
     driver.close()
-    meters, state = saved["meters"], saved["learner"]["state"]
+    meters, state = saved["meters"], saved["policies"]["main"]["state"]
     assert state["params/sum"] == meters["trained_steps"] == meters["env_steps"] > 100
     assert state["params/offset"] == state["updates"] == meters["updates"] == meters["items"]["gradients"]
     driver = drive_summing(topology, snapshot=saved)
     saved = until(driver, lambda p: p.updates >= 60).snapshot()
     driver.close()
-    assert saved["learner"]["state"]["params/sum"] == saved["meters"]["env_steps"] > meters["env_steps"]
+    assert saved["policies"]["main"]["state"]["params/sum"] == saved["meters"]["env_steps"] > meters["env_steps"]
 
 
 def test_a_slow_workers_gradients_are_old_and_beyond_the_bound_they_are_discarded_and_counted() -> None:
@@ -103,7 +103,7 @@ def test_a_slow_workers_gradients_are_old_and_beyond_the_bound_they_are_discarde
     assert progress.report["staleness_max"] <= 2
     saved = progress.snapshot()
     driver.close()
-    sums = saved["learner"]["state"]["params/sum"], saved["meters"]["trained_steps"]
+    sums = saved["policies"]["main"]["state"]["params/sum"], saved["meters"]["trained_steps"]
     assert sums[0] == sums[1] < saved["meters"]["env_steps"], "what was discarded was played, but not learned from"
 
 
@@ -128,7 +128,7 @@ def test_what_has_no_gradients_to_send_is_refused_with_the_nearest_right_one(alg
     with pytest.raises(ConfigError, match=words):
         check(config, algorithm.build(envs.spec_of(ENV)), envs.spec_of(ENV))
     with pytest.raises(ValueError, match="shared by 3 workers"):
-        AsyncGradients(num_envs=4, workers=3).graph(built("a2c"), envs.spec_of(ENV))
+        AsyncGradients(num_envs=4, workers=3).plan({"main": built("a2c")}, envs.spec_of(ENV))
 
 
 def test_a_checkpoint_of_another_number_of_workers_is_refused() -> None:

@@ -102,7 +102,7 @@ def test_every_step_is_learned_from_once_and_a_continued_run_goes_on(options: di
     assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
     driver.close()  # type: ignore[attr-defined]
-    waiting = [row for part in saved["queue"]["parts"] for row in rows_of(Rollout(**part))]
+    waiting = [row for part in saved["tables"]["queue"]["parts"] for row in rows_of(Rollout(**part))]
     ledger.check(in_order=False, waiting=waiting)
     meters = saved["meters"]
     assert meters["trained_steps"] == sum(row.valid for row in ledger.rows)
@@ -115,11 +115,11 @@ def test_the_edges_that_a_run_counts_are_those_that_it_declares() -> None:
     driver = drive(topology, LocalRuntime())
     progress = until_updates(driver, 5)
     driver.close()  # type: ignore[attr-defined]
-    graph = topology.graph(counting_agent(3), SPEC)
+    graph = topology.plan({"main": counting_agent(3)}, SPEC)
     assert set(progress.items) == {edge.name for edge in graph.edges}
     rollouts = progress.items["rollouts"]
     assert 3 * rollouts <= progress.items["observations"] <= progress.items["actions"] <= 3 * (rollouts + 2) + 2
-    assert {edge.source for edge in graph.edges} | {edge.target for edge in graph.edges} <= {*graph.nodes, "queue"}
+    assert {edge.source for edge in graph.edges} | {edge.target for edge in graph.edges} <= {*graph.counts}
 
 
 # ------------------------------------------------------------------------------------------------------ processes

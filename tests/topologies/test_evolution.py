@@ -111,7 +111,7 @@ def test_the_number_of_workers_changes_nothing() -> None:
 
 def test_the_edges_that_a_run_counts_are_those_of_its_graph() -> None:
     agent, (_, _, progress) = agent_of("es"), undisturbed("es")
-    edges = {edge.name: edge for edge in ONE.graph(agent, envs.spec_of("CartPole-v1")).edges}
+    edges = {edge.name: edge for edge in ONE.plan({"main": agent}, envs.spec_of("CartPole-v1")).edges}
     assert set(progress.items) == set(edges)
     assert progress.items == {"scores": 6 * 4, "generations": 6, "parameters": 1}
     assert {"staleness_mean", "staleness_max", "sample_reuse"} <= set(progress.report)

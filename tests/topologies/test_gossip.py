@@ -65,7 +65,7 @@ def test_a_ring_in_lock_step_is_reproducible_and_resumes_bit_for_bit() -> None:
 
 def spread(saved: Any, names: list[str]) -> tuple[float, np.ndarray]:
     """Root mean square distance of the peers from their mean, and that mean."""
-    points = np.array([np.concatenate([peer["learner"]["state"][n].ravel() for n in names]) for peer in saved["workers"]])
+    points = np.array([np.concatenate([peer["learner"]["state"][n].ravel() for n in names]) for peer in saved["workers"]["peer"]])
     return float(np.sqrt(((points - points.mean(0)) ** 2).sum(1).mean())), points.mean(0)
 
 
@@ -74,10 +74,10 @@ def test_a_ring_that_does_not_learn_contracts_by_cos_pi_over_n_and_keeps_its_mea
     """The slowest mode of the ring, x_i = cos(2 pi i / N) v, shrinks by |1/2 + 1/2 exp(2 pi i / N)| with each step."""
     topology, agent = Gossip(num_envs=peers, peers=peers, max_staleness=0), built("still")
     _, saved = follow(topology, agent, 1, save_at=1)
-    names = sorted(name for name in saved["workers"][0]["learner"]["state"] if name.startswith("params/"))
+    names = sorted(name for name in saved["workers"]["peer"][0]["learner"]["state"] if name.startswith("params/"))
     rng = np.random.default_rng(0)
-    direction = {name: rng.normal(size=np.shape(saved["workers"][0]["learner"]["state"][name])) for name in names}
-    for place, peer in enumerate(saved["workers"]):
+    direction = {name: rng.normal(size=np.shape(saved["workers"]["peer"][0]["learner"]["state"][name])) for name in names}
+    for place, peer in enumerate(saved["workers"]["peer"]):
         for name in names:
             moved = peer["learner"]["state"][name] + np.cos(2 * np.pi * place / peers) * direction[name]
             peer["learner"]["state"][name] = moved.astype(np.float32)
@@ -110,7 +110,7 @@ def test_nobody_runs_further_ahead_of_a_slow_neighbour_than_the_bound() -> None:
     topology = Gossip(num_envs=3, peers=3, max_staleness=2)
     driver, agent, spec = drive(topology, slow=0.03)
     progress = until(driver, lambda p: p.updates >= 12)
-    assert {*progress.items} == {edge.name for edge in topology.graph(agent, spec).edges}
+    assert {*progress.items} == {edge.name for edge in topology.plan({"main": agent}, spec).edges}
     assert 0 < progress.report["staleness_max"] <= 2
     assert progress.report["sample_reuse"] == 1.0 and progress.report["consensus_distance"] > 0
     saved = checkpointed(progress.snapshot())

@@ -250,5 +250,5 @@ def test_shares_that_cannot_be_equal_are_refused() -> None:
         assemble(resolve("ppo", env="CartPole-v1", learner={"cpus": 2.0}))
     with pytest.raises(ConfigError, match="--learners 0: it must be at least 1"):
         assemble(resolve("ppo", env="CartPole-v1", learners=0))
-    assert assemble(resolve("ppo", env="CartPole-v1", num_envs=8, learners=2, devices=2)).graph.nodes["learner"] == 2
+    assert assemble(resolve("ppo", env="CartPole-v1", num_envs=8, learners=2, devices=2)).plan.counts["learner"] == 2
     assert resolve("ppo", env="CartPole-v1", runtime="ray", learner={"gpus": 1.0}).run.learner_processes == 1

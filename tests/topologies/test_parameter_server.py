@@ -90,11 +90,11 @@ def test_bundles_push_pull_and_count_and_their_ledger_is_clean_after_a_resume() 
     topology, agent = ParameterServer(num_envs=4, workers=2, shards=2, pull_every=3), built("dqn")
     driver = start(topology, agent)
     progress = until(driver, lambda p: p.updates >= 30)
-    assert {*progress.items} == {edge.name for edge in topology.graph(agent, envs.spec_of(ENV)).edges}
+    assert {*progress.items} == {edge.name for edge in topology.plan({"main": agent}, envs.spec_of(ENV)).edges}
     saved = checkpointed(progress.snapshot())
     driver.close()
     meters, items = saved["meters"], saved["meters"]["items"]
-    state, updates = saved["learner"]["state"], int(saved["meters"]["updates"])
+    state, updates = saved["policies"]["main"]["state"], int(saved["meters"]["updates"])
     assert state["updates"] == updates == items["batches"] and items["gradients"] == 2 * updates
     assert meters["trained_steps"] == 8 * updates
     pulls = items["parameters"] // 2
@@ -107,7 +107,7 @@ def test_bundles_push_pull_and_count_and_their_ledger_is_clean_after_a_resume() 
     driver = start(topology, agent, snapshot=saved)
     later = until(driver, lambda p: p.updates >= updates + 10).snapshot()
     driver.close()
-    assert later["learner"]["state"]["updates"] == later["meters"]["items"]["batches"] >= updates + 10
+    assert later["policies"]["main"]["state"]["updates"] == later["meters"]["items"]["batches"] >= updates + 10
 
 
 def test_old_gradients_are_discarded_and_the_rest_is_as_young_as_asked_for() -> None:
@@ -119,7 +119,7 @@ def test_old_gradients_are_discarded_and_the_rest_is_as_young_as_asked_for() -> 
     assert progress.report["staleness_max"] <= 2
     updates, items = saved["meters"]["updates"], saved["meters"]["items"]
     assert items["batches"] == updates + saved["staleness"]["discarded"] and items["gradients"] == updates
-    assert saved["learner"]["state"]["updates"] == updates
+    assert saved["policies"]["main"]["state"]["updates"] == updates
 
 
 def test_an_outlier_is_discarded_once_and_a_lasting_rise_is_admitted_again() -> None:
@@ -148,7 +148,7 @@ def test_what_has_no_gradients_is_refused(algorithm: Any, words: str) -> None:
 
 def test_more_shards_than_leaves_are_refused() -> None:
     with pytest.raises(ValueError, match="--shards 99: the network has 4 leaves"):
-        ParameterServer(shards=99).graph(built("dqn"), envs.spec_of(ENV))
+        ParameterServer(shards=99).plan({"main": built("dqn")}, envs.spec_of(ENV))
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
@@ -156,6 +156,6 @@ def test_normalisers_of_a_sharded_server_have_seen_every_gradients_batch(num_sha
     """Every shard adds the statistics that travel with a gradient, and what is published is whole."""
     agent = agent_of(A2C(rollout_length=4, network=SMALL, normalise_observations=True, normalise_rewards=True))
     _, saved = follow(ParameterServer(num_envs=4, workers=2, shards=num_shards), agent, 6, save_at=6)
-    state = saved["learner"]["state"]
+    state = saved["policies"]["main"]["state"]
     assert float(state["params/reward/count"]) == float(saved["meters"]["trained_steps"]), "each valid row once"
     assert float(state["params/observation/0/count"]) > 0

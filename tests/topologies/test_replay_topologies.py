@@ -87,7 +87,7 @@ def test_two_runs_of_a_seed_are_the_same_bit_for_bit_and_another_seed_is_not(nam
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_that_is_restored_with_its_table_goes_on_as_the_one_that_was_saved(name: str) -> None:
     whole, saved = uninterrupted(name)
-    table = saved["queue"]["table"]
+    table = saved["tables"]["table"]["table"]
     ever_used = int(table["items"]["_live"].sum()) + len(table["free"])
     assert table["max_size"] == 200 and len(table["items"]["_row"]) == ever_used > 0
     rest, _ = run(name, snapshot=saved)
@@ -143,14 +143,14 @@ def test_actor_learner_with_a_replay_learns_reports_its_edges_and_goes_on_after_
     topology = ActorLearner(num_envs=4, collectors=2, groups=1, prefetch=1)
     driver = drive(topology, APEX)
     progress = last(driver, 40)
-    edges = {edge.name for edge in topology.graph(agent_of(APEX), envs.spec_of(ENV)).edges}
+    edges = {edge.name for edge in topology.plan({"main": agent_of(APEX)}, envs.spec_of(ENV)).edges}
     assert {*progress.items} == edges == {"rollouts", "batches", "parameters", "priorities"}
     assert progress.report["replay/size"] > 40
     saved = checkpointed(progress.snapshot())
     updates, steps = int(saved["meters"]["updates"]), int(saved["meters"]["env_steps"])
     assert updates <= progress.updates + 3, "a drain finishes what was begun and samples nothing more"
     driver.close()
-    inserts = int(saved["queue"]["table"]["limiter"]["inserts"])
+    inserts = int(saved["tables"]["table"]["table"]["limiter"]["inserts"])
     assert 0.8 * steps < inserts <= steps
     driver = drive(topology, APEX, snapshot=saved)
     progress = last(driver, updates + 20)
@@ -193,7 +193,7 @@ def test_a_trainer_tells_of_a_stall_and_of_nothing_else(tmp_path: Any) -> None:
 
 
 def test_the_graph_says_what_the_replay_takes() -> None:
-    facts = Sync(num_envs=4).graph(agent_of(CASES["rainbow"]), envs.spec_of(ENV)).facts
+    facts = Sync(num_envs=4).plan({"main": agent_of(CASES["rainbow"])}, envs.spec_of(ENV)).facts
     assert facts["replay"].startswith("200 steps in") and "prioritized" in facts["replay"]
     assert facts["steps per update"] == "2.0" and facts["samples per insert"] == "4"
     assert facts["policy lag"] == "as old as the replay"

@@ -111,7 +111,7 @@ def test_draws_differ_between_steps_rollouts_groups_and_collectors_and_repeat_fo
     def draws(**options: Any) -> list[float]:
         return np.concatenate([c.rollout.extras["drawn"] for c in collect(collector(**options), 4)]).reshape(-1).tolist()
 
-    seen = draws(groups=2) + draws(index=1, num_collectors=2, groups=2) + draws(seed=1, groups=2) + draws(incarnation=1)
+    seen = draws(groups=2) + draws(index=1, num_workers=2, groups=2) + draws(seed=1, groups=2) + draws(incarnation=1)
     assert len(set(seen)) == len(seen)
     assert draws(groups=2, seed=5) == draws(groups=2, seed=5)
 
@@ -128,7 +128,7 @@ def test_episodes_are_those_that_ended_and_steps_add_up() -> None:
 
 
 def test_exploration_is_told_who_acts_and_how_much_all_collectors_have_played() -> None:
-    worker = collector(index=1, num_collectors=3)
+    worker = collector(index=1, num_workers=3)
     played = 0
     for c in collect(worker, 4):
         expected = np.arange(B, 2 * B) + 1000.0 * 3 * played

@@ -81,13 +81,13 @@ def toy(name: Any, groups: int) -> Callable[[], Any]:
 def test_a_collector_restored_in_the_middle_goes_on_bit_for_bit(name: Any, groups: int) -> None:
     make = (lambda: ScriptedPool(B, groups)) if name == "scripted" else toy(name, groups)
     agent = AGENT if name == "scripted" else random_agent(make().spec)
-    worker = Collector(agent, make, index=1, num_collectors=2, seed=3)
+    worker = Collector(agent, make, index=1, num_workers=2, seed=3)
     worker.publish(params(), 4)
     collect(worker, 5)
     saved = checkpointed(worker.snapshot())
     kept = jax.tree.map(np.copy, saved)
     expected = collect(worker, 5)
-    again = Collector(agent, make, index=1, num_collectors=2, seed=3, snapshot=saved)
+    again = Collector(agent, make, index=1, num_workers=2, seed=3, snapshot=saved)
     again.publish(params(), 4)
     for a, b in zip(expected, collect(again, 5)):
         same(a.rollout, b.rollout)

@@ -45,7 +45,7 @@ class Collector:
         make_pool: Callable[[], EnvPool],
         *,
         index: int = 0,
-        num_collectors: int = 1,
+        num_workers: int = 1,
         seed: int = 0,
         incarnation: int = 0,
         env_restarts: int = 10,
@@ -61,7 +61,7 @@ class Collector:
         self._seconds = {"env": 0.0, "inference": 0.0, "transfer": 0.0}
         # the state of the worker: all of it is in snapshot()
         self._counter = 0  # decisions taken: with the key, the only source of randomness
-        self._streams = Streams(agent, self._pool, index=index, num_collectors=num_collectors, incarnation=incarnation)
+        self._streams = Streams(agent, self._pool, index=index, num_workers=num_workers, incarnation=incarnation)
         self._memory = [agent.memory(g.stop - g.start) for g in self._pool.groups]
         if snapshot is not None:
             self._counter = int(snapshot["counter"])

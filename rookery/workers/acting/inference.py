@@ -75,7 +75,7 @@ class Inference:
         make_pool: Callable[[], EnvPool],
         *,
         index: int = 0,
-        num_collectors: int = 1,
+        num_workers: int = 1,
         seed: int = 0,
         incarnation: int = 0,
         env_restarts: int = 10,
@@ -100,7 +100,7 @@ class Inference:
         self._moved = {"observations": 0, "actions": 0}
         self._discarded = 0
         self._counter = 0  # decisions taken, as in a Collector
-        self._streams = Streams(agent, pool, index=index, num_collectors=num_collectors, incarnation=incarnation)
+        self._streams = Streams(agent, pool, index=index, num_workers=num_workers, incarnation=incarnation)
         self._ends = np.zeros(B, bool)  # its stream ends with the rollout that it is in
         self._flying: deque[int] = deque()  # groups that step, in the order in which they were sent to
         self._shown: deque[int] = deque()  # groups that wait for a decision, the longest first

@@ -23,10 +23,10 @@ Slots = slice | np.ndarray | Sequence[int]
 
 
 class Streams:
-    def __init__(self, agent: Agent, pool: EnvPool, *, index: int, num_collectors: int, incarnation: int) -> None:
+    def __init__(self, agent: Agent, pool: EnvPool, *, index: int, num_workers: int, incarnation: int) -> None:
         B = pool.num_envs
         self._agent, self._needs = agent, agent.needs
-        self._num_envs, self._env_index = B * num_collectors, index * B + np.arange(B)
+        self._num_envs, self._env_index = B * num_workers, index * B + np.arange(B)
         # all that follows is in snapshot()
         self.env_steps = 0  # valid rows of all slots
         self.steps, self.ids = np.zeros(B, np.int64), self._env_index * INCARNATIONS + incarnation

@@ -24,7 +24,7 @@ class Bundle:
     ) -> None:  # fmt: skip
         """num_envs: of this bundle."""
         self._collector = Collector(
-            agent, make_pool, index=index, num_collectors=num_workers, seed=seed, incarnation=incarnation,
+            agent, make_pool, index=index, num_workers=num_workers, seed=seed, incarnation=incarnation,
             env_restarts=env_restarts, snapshot=snapshot["collector"] if snapshot else None,
         )  # fmt: skip
         own = int(np.random.SeedSequence((seed, index, incarnation)).generate_state(1)[0])

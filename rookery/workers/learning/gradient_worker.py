@@ -42,7 +42,7 @@ class GradientWorker:
     ) -> None:  # fmt: skip
         self._num_workers, self._index = num_workers, index
         self._collector = Collector(
-            agent, make_pool, index=index, num_collectors=num_workers, seed=seed, incarnation=incarnation,
+            agent, make_pool, index=index, num_workers=num_workers, seed=seed, incarnation=incarnation,
             env_restarts=env_restarts, snapshot=snapshot["collector"] if snapshot else None,
         )  # fmt: skip
         self._differentiate = differentiator(agent, seed, incarnation, inspects=index == 0)

@@ -35,11 +35,15 @@ class Update(NamedTuple):
     lag_max: int
     busy_seconds: float
     idle_seconds: float  # from the end of the update before to the start of this one
+    slow: PyTree = None  # a copy of the state's slow part, for those who refine batches with it; None: nobody does
 
 
 class Learner:
-    def __init__(self, agent: Agent, *, seed: int, snapshot: PyTree | None = None, devices: int = 1) -> None:
-        self._agent = agent
+    def __init__(
+        self, agent: Agent, *, seed: int, snapshot: PyTree | None = None, devices: int = 1, shares_slow: bool = False
+    ) -> None:
+        """shares_slow: updates bring a copy of what is slow (target networks) along."""
+        self._agent, self._shares_slow = agent, shares_slow
         self._key = ops.random.key(seed)
         self._state = initial(agent)(jax.random.fold_in(self._key, 0))
         self.version = 0
@@ -61,6 +65,10 @@ class Learner:
 
     def published(self) -> tuple[PyTree, int]:
         return self.params, self.version
+
+    def slow(self) -> PyTree:
+        """Copy what is slow: the next update donates it."""
+        return jax.tree.map(jnp.array, self._shown(self._state.slow))
 
     def replace(self, params: PyTree) -> None:
         """Replace the parameters; optimizer state and target network stay."""
@@ -91,7 +99,8 @@ class Learner:
         report |= self._inspector.look(lambda: self._shown(self._state), seen)
         end = time.perf_counter()
         idle, self._ended = begin - self._ended, end
-        return Update(self.version, self.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle)
+        slow = self.slow() if self._shares_slow else None
+        return Update(self.version, self.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle, slow)
 
     def _guarded(
         self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array

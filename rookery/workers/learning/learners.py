@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol, TypeVarTuple
 
@@ -44,6 +44,7 @@ class AnyLearner(Protocol):
     def warm_up(self, specs: Rollout) -> None: ...
     def learn(self, batch: Batch) -> Update: ...
     def inspect(self) -> dict[str, float]: ...
+    def tune(self, values: Mapping[str, float]) -> None: ...  # hyper-parameters that are leaves of the state
     def snapshot(self) -> PyTree: ...
 
 

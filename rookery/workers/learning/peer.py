@@ -34,7 +34,7 @@ class Peer:
         inspected = agent if self._shown else agent._replace(inspect=None)
         self._learner = Learner(inspected, seed=seed, snapshot=snapshot["learner"] if snapshot else None)
         self._collector = Collector(
-            agent, make_pool, index=index, num_collectors=num_workers, seed=seed, incarnation=incarnation,
+            agent, make_pool, index=index, num_workers=num_workers, seed=seed, incarnation=incarnation,
             env_restarts=env_restarts, snapshot=snapshot["collector"] if snapshot else None,
         )  # fmt: skip
 

@@ -72,6 +72,9 @@ class Shard:
         self._replay.table.update(keys, priorities)
         return self.stand()
 
+    def use_discount(self, discount: float) -> None:
+        self._replay.discount = discount
+
     def snapshot(self) -> PyTree:
         """Save the Replay, with sizes in place of the files of sealed chunks; until the next insert `sealed` gives them."""
         saved = self._replay.snapshot()

@@ -3,7 +3,7 @@
     collector ──rollout──▶ object store ──▶ shard k ──batch, several asked for ahead──▶ learner
                   └─────reference─────▶ driver ─┘ ▲──────────── priorities ──────────────┘
 
-It has the interface of a Queue and of a Replay (data/queue.py, data/replay.py). Rollouts never pass through the driver, only
+It is a Table (data/interface.py). Rollouts never pass through the driver, only
 references to them. A collector always writes to the same shard, so that its chains stay whole.
 
 One rate limiter over all shards decides who waits: inserts and deletes count when a shard has reported them, samples when
@@ -26,10 +26,9 @@ from typing import Any, NamedTuple, TypeVarTuple
 
 import numpy as np
 
-from rookery.data.demonstrations import Demonstrations
 from rookery.data.files import Gone, Sealed
-from rookery.data.queue import Part, Queue, Taken
-from rookery.data.replay import Replay, items_per_rollout, limiter_for, table_for
+from rookery.data.interface import Part, Taken
+from rookery.data.replay import items_per_rollout, limiter_for
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import ArgumentLost, Handle, Runtime
 from rookery.runtime.roster import Life, Roster, Terms
@@ -62,31 +61,13 @@ def written(part: Part, collected: Any) -> Part:
     return part._replace(slot=collected.collector, rollout=collected.rollout)
 
 
-def open_table(
-    runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int,
-    ahead: int, seed: int, stored: bool = False, shown: Demonstrations | None = None,
-) -> AnyTable:  # fmt: skip
-    """Make the queue or table between collectors and learner: with the learner, or in shards where the runtime has them.
-
-    ahead: batches that are requested of shards beyond those that the learner holds. With demonstrations (`shown`) the table
-    stays with the learner."""
-    if needs.table is None or shown is not None or not (runtime.apart("shard") and runtime.apart("collector")):
-        return table_for(
-            needs, specs, collectors=collectors, in_flight=in_flight, parts=parts, slots=slots, prefetch=prefetch, seed=seed,
-            stored=stored, shown=shown,
-        )  # fmt: skip
-    return Shards(
-        runtime, needs, specs, collectors=collectors, writers=collectors * in_flight, slots=1 + prefetch + ahead, seed=seed
-    )
-
-
 class Shards:
     def __init__(
         self, runtime: Runtime, needs: Needs, specs: Rollout, *, collectors: int, writers: int, slots: int, seed: int
     ) -> None:
         """slots: batches that are requested, waiting or being learned from, together."""
         self._runtime, self._needs, self._specs, self._seed = runtime, needs, specs, seed
-        self._spec, config = needs.table, needs.table.config
+        self._spec, config, self._discount = needs.table, needs.table.config, needs.discount
         self._collectors, self._slots, self._writers = collectors, slots, writers
         self._count = count = config.shards
         share = lambda whole: -(-whole // count)
@@ -121,10 +102,19 @@ class Shards:
             saved, self._saved[place] = self._saved[place], None
         seed = self._seed if life == (0, 0) else int(np.random.SeedSequence((self._seed, *life)).generate_state(1)[0])
         return self._runtime.spawn(
-            Shard, self._specs, self._share, discount=self._needs.discount,
+            Shard, self._specs, self._share, discount=self._discount,
             collectors=len(range(place, self._collectors, self._count)), seed=seed,
             snapshot=saved, name=f"shard-{place}", role="shard",
         )  # fmt: skip
+
+    @property
+    def discount(self) -> float:
+        return self._discount
+
+    @discount.setter
+    def discount(self, value: float) -> None:
+        self._discount = value
+        self.fleet.tell(Shard.use_discount, value)
 
     # ------------------------------------------------------------------------------------------- inserting
 
@@ -184,6 +174,9 @@ class Shards:
         if priorities is not None and self._spec.config.selector == "prioritized":
             update = _Order.of(Shard.update, np.array(keys), np.asarray(priorities))
             self._send(life.place, update._replace(life=life))
+
+    def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        raise NotImplementedError("a key means something only to the shard that gave it: a table that is refined has none")
 
     # -------------------------------------------------------------------------------------------- the shards
 
@@ -348,6 +341,3 @@ class Shards:
         for place in range(self._count):
             if self._saved[place] is not None:
                 self._orders[place].append(_Order.of(Shard.stand))  # what it holds, before it is asked for a batch
-
-
-AnyTable = Queue | Replay | Shards

@@ -1,4 +1,4 @@
-"""A Table: references to experience, with a selector, a remover, a rate limiter and a limit on how often an item is sampled.
+"""An ItemTable: references to experience, with a selector, a remover, a rate limiter and a limit on samples of an item.
 
     insert ──▶ limiter? ──▶ full? remover chooses who goes ──▶ items {row, priority, times sampled, generation}
     sample ◀── limiter? ◀── selector chooses ◀──────────────────┘        ▲── update (keys, priorities)
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
     sizes: Any  # of the table it came from, when it was drawn: a number; of a mixture [N]
 
 
-class Table:
+class ItemTable:
     def __init__(
         self,
         store: Store,
@@ -254,7 +254,7 @@ class Table:
 class Mixture:
     """Samples from several tables in given proportions; each draw of a batch chooses its table (R2D3's demo ratio)."""
 
-    def __init__(self, tables: Sequence[Table], shares: Sequence[float], *, seed: int = 0) -> None:
+    def __init__(self, tables: Sequence[ItemTable], shares: Sequence[float], *, seed: int = 0) -> None:
         if len(tables) != len(shares) or min(shares) < 0 or abs(sum(shares) - 1.0) > 1e-6:
             raise ValueError(f"the shares of {len(tables)} tables must be as many numbers that add up to 1, not {[*shares]}")
         self.tables, self._shares = [*tables], np.array(shares, np.float64) / sum(shares)

@@ -7,7 +7,7 @@ import pytest
 
 from rookery.data import limiter
 from rookery.data.chunks import Store
-from rookery.data.table import Mixture, Table, importance_weights
+from rookery.data.items import ItemTable, Mixture, importance_weights
 from rookery.trees import ArraySpec
 
 
@@ -15,8 +15,8 @@ def store() -> Store:
     return Store({"x": ArraySpec((), np.dtype(np.int64))}, num_chunks=100, chunk_rows=10)
 
 
-def table(max_size: int = 8, **options) -> Table:
-    return Table(store(), **{"max_size": max_size, "limiter": limiter.min_size(1)} | options)
+def table(max_size: int = 8, **options) -> ItemTable:
+    return ItemTable(store(), **{"max_size": max_size, "limiter": limiter.min_size(1)} | options)
 
 
 def each_once(capacity: int) -> limiter.Limiter:
@@ -24,7 +24,7 @@ def each_once(capacity: int) -> limiter.Limiter:
     return limiter.Limiter(samples_per_insert=1.0, min_size=1, min_diff=0.0, max_diff=float(capacity))
 
 
-def rows_in(subject: Table) -> list[int]:
+def rows_in(subject: ItemTable) -> list[int]:
     return sorted(subject._row[subject._live].tolist())
 
 
@@ -152,8 +152,8 @@ def test_a_restored_table_draws_what_the_saved_one_draws(selector):
 
 def test_two_tables_share_a_store_and_a_mixture_samples_both_in_proportion():
     shared = store()
-    agent = Table(shared, max_size=50, limiter=limiter.min_size(5), selector="prioritized")
-    demos = Table(shared, max_size=50, limiter=limiter.min_size(1), selector="prioritized", seed=1)
+    agent = ItemTable(shared, max_size=50, limiter=limiter.min_size(5), selector="prioritized")
+    demos = ItemTable(shared, max_size=50, limiter=limiter.min_size(1), selector="prioritized", seed=1)
     mixture = Mixture([agent, demos], [0.75, 0.25])
     rows = np.arange(20)
     agent.insert(rows[:10])

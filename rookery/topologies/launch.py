@@ -1,0 +1,286 @@
+"""Launch a plan: spawn its learners and fleets, and open its tables. What a topology then drives is in sight here.
+
+    seats = {policy: Seat}       the learner of a policy, what it has published, and who is told of it
+    fleets = {node: Fleet}       workers that act or refine, replaced when they are lost
+    tables = {node: Table}       what stands between them
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rookery.data.dataset import Dataset
+from rookery.data.interface import Table
+from rookery.data.refined import Refined
+from rookery.data.replay import batch_specs, table_for
+from rookery.envs.budget import GOOD_STEPS
+from rookery.runtime.fleet import Fleet
+from rookery.runtime.interface import Handle
+from rookery.runtime.roster import Life, Roster, Terms
+from rookery.topologies.job import Job, Published
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Edge, Node, Plan
+from rookery.types import EnvPool, PyTree, Rollout
+from rookery.workers.acting.collector import Collector
+from rookery.workers.acting.inference import AnyCollector
+from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning.learner import Learner, Update
+from rookery.workers.learning.learners import AnyLearner, Learners
+from rookery.workers.learning.refiner import Refiner
+from rookery.workers.replay.shards import Shards
+
+LIFE = 1 << 12  # incarnations that each life of a worker may use up: environments are rebuilt within a life, too
+
+
+class Launched:
+    """The learners, fleets and tables of a plan. All of it belongs to the driver's thread."""
+
+    def __init__(
+        self, job: Job, plan: Plan, snapshot: PyTree | None, *, pools: Mapping[str, Callable[[], EnvPool]] | None = None
+    ) -> None:
+        """pools: of a node that does not simply make its own environments (central inference), by its name."""
+        self.job, self.plan = job, plan.checked()
+        self.losses = {"learners_lost": 0, "updates_lost": 0}
+        policies = snapshot["policies"] if snapshot else {}
+        self.seats = {
+            node.agent: Seat(job, plan, node, policies.get(node.agent), self.losses) for node in plan.of_role("learner")
+        }
+        self.fleets: dict[str, Fleet[Any]] = {}
+        for node in plan.nodes:  # they start while the learners do
+            if node.worker is not None and node.role != "learner":
+                make_pool = (pools or {}).get(node.name)
+                self.fleets[node.name] = spawn_fleet(job, node, snapshot, self._greet(node), make_pool=make_pool)
+        self.tables = {node.name: self._table(node, snapshot) for node in plan.of_role("table", "shard")}
+        for seat in self.seats.values():
+            seat.start(plan, self.fleets)
+
+    def _greet(self, node: Node) -> Callable[[Handle[Any]], None]:
+        seat = self.seats[node.agent]
+        return lambda worker: seat.greet(worker, refines=node.worker is Refiner)
+
+    def _table(self, node: Node, snapshot: PyTree | None) -> Table:
+        table = open_table(self.job, self.plan, node)
+        if snapshot is not None:
+            table.restore(snapshot["tables"][node.name])
+        return table
+
+    # --------------------------------------------------------------------------------- as meters.Driven asks for it
+
+    @property
+    def policies(self) -> dict[str, Published]:
+        return {name: seat.published for name, seat in self.seats.items()}
+
+    def workers(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for fleet in self.fleets.values():
+            for name, count in fleet_counts(fleet, lost="rollouts_lost").items():
+                counts[name] = counts.get(name, 0) + count
+        return counts | (self.losses if self.job.learners else {})
+
+    def inspect(self) -> dict[str, float]:
+        return self.seats[MAIN].learner.call(AnyLearner.inspect).result()
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters of the main policy; of a discount, its tables are told as well."""
+        self.seats[MAIN].learner.call(AnyLearner.tune, values).result()
+        if "discount" in values:
+            for node in self.plan.of_role("table", "shard"):
+                if node.agent == MAIN:
+                    self.tables[node.name].discount = float(values["discount"])
+
+    def snapshot(self, meters: Meters) -> PyTree:
+        """Gather the whole state as a tree of numpy arrays; nothing may be in flight."""
+        collecting = [name for name, fleet in self.fleets.items() if fleet.role != "refiner"]
+        return {
+            "policies": {name: seat.learner.call(AnyLearner.snapshot).result() for name, seat in self.seats.items()},
+            "workers": {name: self.fleets[name].gather(AnyCollector.snapshot) for name in collecting},
+            "lives": {name: fleet.roster.lives for name, fleet in self.fleets.items()},
+            "meters": meters.snapshot(),
+            "tables": {name: table.snapshot() for name, table in self.tables.items()},
+        }
+
+    def futures(self) -> list[Any]:
+        """What to wait for: calls of fleets and tables."""
+        return [
+            *(future for fleet in self.fleets.values() for future in fleet.waiting()),
+            *(future for table in self.tables.values() for future in table.pending()),
+        ]
+
+    def within(self, seconds: float) -> float:
+        return min([seconds, *(fleet.within(seconds) for fleet in self.fleets.values())])
+
+    def waiting(self) -> str | None:
+        """What a table says of whom it holds back."""
+        return next(filter(None, (table.waiting() for table in self.tables.values())), None)
+
+
+class Seat:
+    """A policy of a job: its learner, what it has published last, and the fleets that act or refine with it."""
+
+    def __init__(self, job: Job, plan: Plan, node: Node, snapshot: PyTree | None, losses: dict[str, int]) -> None:
+        self.job, self.name, self.node = job, node.agent, node
+        self.agent = job.agents[node.agent]
+        self._refines = any(other.worker is Refiner and other.agent == node.agent for other in plan.nodes)
+        self.learner = self._spawn(snapshot, losses)
+        self._followers: list[tuple[Edge, Fleet[Any]]] = []
+        self._shared: tuple[Any, Any] = None, None  # params and slow, as workers are given them
+        self._put: Callable[[PyTree], Any] = lambda params: params
+
+    def _spawn(self, snapshot: PyTree | None, losses: dict[str, int]) -> Handle[AnyLearner]:
+        """Spawn a Learner in this process or, with --learners, a Learners, which spawns its ranks itself."""
+        job, name = self.job, self.node.name
+        seed = job.seed if self.name == MAIN else job.seed + list(job.agents).index(self.name)
+        if job.learners is None:
+            slow: dict[str, Any] = {"shares_slow": True} if self._refines else {}
+            return job.runtime.spawn(
+                Learner, self.agent, seed=seed, snapshot=snapshot, devices=job.devices, name=name, role="learner", **slow
+            )
+        if self._refines:
+            raise ValueError(f"--learners {job.learners}: refiners read the target network of one learner; leave it out")
+        return job.runtime.spawn(
+            Learners, job.runtime, self.agent, seed=seed, count=job.learners, devices=job.devices, snapshot=snapshot,
+            losses=losses, name="learners",
+        )  # fmt: skip
+
+    def start(self, plan: Plan, fleets: Mapping[str, Fleet[Any]]) -> None:
+        """Wait for the learner, publish what it starts with, and let it compile its update meanwhile."""
+        for edge in plan.out_of(self.node.name, "newest"):
+            if edge.target in fleets:
+                self._followers.append((edge, fleets[edge.target]))
+                if plan.node(edge.target).hosted:
+                    self._put = self.job.runtime.put
+        self.params, self.version = self.learner.call(AnyLearner.published).result()
+        slow = self.learner.call(Learner.slow).result() if self._refines else None  # type: ignore[arg-type]
+        self._shared = self._put(self.params), None if slow is None else self._put(slow)
+        if not self._refines:  # else the shapes are those that refining gives
+            self.learner.call(AnyLearner.warm_up, batch_shapes(self.job, plan, self.node))
+
+    @property
+    def published(self) -> Published:
+        return Published(self.params, self.version)
+
+    def greet(self, worker: Handle[Any], *, refines: bool) -> None:
+        """Send a new worker the newest parameters."""
+        if refines:
+            worker.now(Refiner.publish, *self._shared, self.version)
+        else:
+            worker.now(AnyCollector.publish, self._shared[0], self.version)
+
+    def publish(self, update: Update, meters: Meters) -> None:
+        """Broadcast the newest parameters; a collector reads them at the start of its next rollout."""
+        self.params, self.version = update.params, update.version
+        self._shared = self._put(update.params), None if update.slow is None else self._put(update.slow)
+        for edge, fleet in self._followers:
+            if fleet.role == "refiner":
+                meters.moved(edge.name, fleet.publish(Refiner.publish, *self._shared, self.version))
+            else:
+                meters.moved(edge.name, fleet.publish(AnyCollector.publish, self._shared[0], self.version))
+
+
+# ------------------------------------------------------------------------------------------------------- fleets
+
+
+def spawn_fleet(
+    job: Job, node: Node, snapshot: PyTree | None, greet: Callable[[Handle[Any]], None] = lambda worker: None, *,
+    make_pool: Callable[[], EnvPool] | None = None, **options: Any,
+) -> Fleet[Any]:  # fmt: skip
+    """Spawn the workers of a node, those that step environments with a pool each. They start at once.
+
+    A life that is in the snapshot resumes from it; a replacement begins anew, with streams of its own. options: for the
+    worker's constructor."""
+    worker, agent, most = node.worker, job.agents[node.agent], node.most
+    assert worker is not None, node
+    saved: Sequence[PyTree | None] = snapshot["workers"].get(node.name, [None] * most) if snapshot else [None] * most
+    if len(saved) != most:
+        flag = "--collectors " if node.role == "collector" else ""
+        of_each = "" if flag else f" of each {node.role}"
+        raise ValueError(f"the checkpoint was made with {flag}{len(saved)}{of_each}, not {most}: use that number")
+    lives = list(map(int, snapshot["lives"][node.name])) if snapshot else [0] * most
+    steps = node.role != "refiner"
+    make_pool = make_pool or functools.partial(job.make_pool, node.envs, node.groups)
+
+    def start(life: Life) -> Handle[Any]:
+        own: dict[str, Any] = {"index": life.place, "seed": job.seed, "incarnation": life.number * LIFE}
+        if steps:
+            own |= {"num_workers": most, "env_restarts": job.env_restarts}
+            own["snapshot"] = saved[life.place] if life.number == lives[life.place] else None
+        return job.runtime.spawn(
+            worker, agent, *((make_pool,) if steps else ()), name=f"{node.name}-{life.place}", role=node.role, **own, **options
+        )
+
+    patience = job.runtime.patience if node.hosted else None  # what lives with the driver may wait for others
+    good_calls = GOOD_STEPS / agent.needs.rollout_length if node.role in ("collector", "inference") else 1.0
+    terms = Terms(
+        least=node.span[0], most=most, in_flight=node.in_flight, call_deadline=patience, start_deadline=patience,
+        good_calls=good_calls,
+    )  # fmt: skip
+    fleet = Fleet(job.runtime, node.role, Roster(terms, lives), start, greet)
+    fleet.tend()
+    return fleet
+
+
+def one_device(job: Job, role: str) -> None:
+    """Refuse several devices where every worker computes on its own."""
+    if job.devices > 1:
+        raise ValueError(f"--devices {job.devices}: each {role} computes on one device; use --devices 1, or Sync")
+
+
+def fleet_counts(fleet: Fleet, lost: str = "calls_lost") -> dict[str, int]:
+    """Count the workers, and what was lost since the start."""
+    roster, role = fleet.roster, "collector" if fleet.role == "inference" else fleet.role
+    return {f"{role}s": roster.count("working", "leaving"), f"{role}s_lost": roster.lost_workers, lost: roster.lost_calls}
+
+
+# -------------------------------------------------------------------------------------------------------- tables
+
+
+def open_table(job: Job, plan: Plan, node: Node) -> Table:
+    """Open a table: a queue, a replay, one in shards where the runtime has them, a dataset, or refined batches."""
+    agent, needs = job.agents[node.agent], job.agents[node.agent].needs
+    learner = next(plan.out_of(node.name))
+    prefetch = learner.ahead - 1
+    writers = next(plan.into(node.name, "queue"), None) or next(plan.into(node.name, "table"), None)
+    if writers is not None and plan.node(writers.source).worker is Refiner:
+        return Refined(slots=node.slots, uses=node.uses)
+    if writers is None:
+        if job.shown is None:
+            raise ValueError(f"nobody writes to {node.name}, and there is no file to read it from: give demonstrations")
+        return Dataset(rollout_specs(agent, job.spec, 1), needs, job.shown, slots=learner.ahead, seed=job.seed)
+    specs, count = rollout_specs(agent, job.spec, node.envs), node.writers
+    runtime, apart = job.runtime, node.hosted and job.runtime.apart("shard") and job.runtime.apart("collector")
+    if needs.table is not None and job.shown is None and apart:
+        slots = 1 + prefetch + node.ahead
+        return Shards(
+            runtime, needs, specs, collectors=count, writers=count * writers.ahead, slots=slots, seed=job.seed
+        )  # fmt: skip
+    return table_for(
+        needs, specs, collectors=count, in_flight=writers.ahead, parts=node.parts, slots=node.slots, prefetch=prefetch,
+        seed=job.seed, stored=stays_put(job, plan.node(writers.source)), shown=job.shown if needs.table is not None else None,
+    )  # fmt: skip
+
+
+def stays_put(job: Job, writer: Node) -> bool:
+    """Whether rollouts stay where they were made, because the learners fetch them from there."""
+    return job.learners is not None and job.runtime.stores and writer.worker is Collector
+
+
+def batch_shapes(job: Job, plan: Plan, learner: Node) -> Rollout:
+    """Derive the shapes of the rollouts that a learner is given; refuse what cannot be shared evenly."""
+    agent, node = job.agents[learner.agent], plan.node(next(plan.into(learner.name)).source)
+    shapes = batch_specs(agent.needs, rollout_specs(agent, job.spec, node.envs or 1), node.parts)
+    if problem := uneven(shapes.reward.shape[1], job.learners, job.devices):
+        raise ValueError(problem)
+    return shapes
+
+
+def uneven(columns: int, learners: int | None, devices: int) -> str | None:
+    """Explain why a batch cannot be split evenly over learners and devices; None: it can."""
+    asked = [("learners", learners or 1), ("devices", devices)]
+    if columns % ((learners or 1) * devices) == 0:
+        return None
+    by = " ".join(f"--{name} {count}" for name, count in asked if count > 1)
+    return f"a batch of {columns} columns cannot be shared by {by}: make it a multiple"
+
+
