@@ -20,7 +20,7 @@ RIGHT: dict[str, tuple[str, ...]] = {  # by hand: what `refuses` must come to
     "ActorLearner": (*OFF_POLICY, "DQN", "R2D2"),
     "AsyncGradients": ("A2C", "PG", *OFF_POLICY, "DQN"),  # a DQN with --fresh
     "ParameterServer": ("A2C", "PG", *OFF_POLICY, "DQN", "R2D2"),
-    "Gossip": ("A2C", "PG", *OFF_POLICY),
+    "Gossip": ("A2C", "PG", *OFF_POLICY, "DQN"),  # likewise
     "Anakin": (*ON_POLICY, *OFF_POLICY, "DQN"),
     "Evolution": ("ES", "ARS"),
 }
@@ -42,7 +42,7 @@ def cell(algorithm: str, topology: str, **options: Any) -> Config:
         small["network"] = {"hidden": (8,)} | ({"core": "lstm", "core_size": 8} if algorithm == "R2D2" else {})
     if "replay" in names:
         small["replay"] = REPLAY | ({"min_size": 2} if algorithm == "R2D2" else {})
-    if (algorithm, topology) == ("DQN", "AsyncGradients"):
+    if algorithm == "DQN" and topology in ("AsyncGradients", "Gossip"):
         small["fresh"] = True
     return resolve(made, env="jax:catch", topology=driven, **small | options)
 

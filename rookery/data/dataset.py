@@ -92,4 +92,5 @@ class Dataset:
         if str(snapshot["digest"]) != self.digest:
             raise ValueError("the checkpoint was trained from another dataset: give the file of then, or train a new run")
         self._replay.batches = int(snapshot["batches"])
+        self._replay.table.evict(len(self._replay.table))  # the rows stay; the items are those of the snapshot
         self._replay.table.restore(snapshot["items"])

@@ -50,12 +50,12 @@ def assemble(cfg: Config) -> Parts:
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
         agent = cfg.build(spec)
         check(cfg, agent, spec)
+        plan = cfg.topology.plan(dict.fromkeys(policies_of(cfg.topology), agent), spec).checked()
+        check_plan(cfg, agent, plan)
         if cfg.run.devices > 1 and cfg.run.learner_processes is None:  # else they are those of other processes
             from rookery.workers.learning.mesh import mesh_of
 
             mesh_of(cfg.run.devices)
-        plan = cfg.topology.plan(dict.fromkeys(policies_of(cfg.topology), agent), spec).checked()
-        check_plan(cfg, agent, plan)
         for edge in plan.edges:
             remedy = "use a smaller network" if edge.name == "parameters" else "use fewer or shorter rollouts at once"
             check_fits(edge.nbytes, what=f"one item of `{edge.name}`, {edge.source} to {edge.target}", remedy=remedy)

@@ -7,7 +7,7 @@ negative discount in `needs`, and nowhere else. Schrittwieser et al., 2020.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rookery.data.config import ReplayConfig, TableSpec
 from rookery.types import Agent, Array, Batch, Decision, Learned, Needs, PyTree, Rollout, Spec, TrainState
 
 
@@ -26,6 +27,10 @@ class MuZero:
     num_simulations: int = 8
     num_sampled_moves: int = 4
     width: int = 6
+    batch_size: int = 4
+    replay: ReplayConfig = field(
+        default_factory=lambda: ReplayConfig(capacity=200, min_size=4, samples_per_insert=4.0, selector="prioritized")
+    )
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: object = None) -> Agent:
         assert isinstance(spec.action, gymnasium.spaces.Discrete)
@@ -53,14 +58,26 @@ class MuZero:
             params = {name: 0.3 * jax.random.normal(keys[name], shape) for name, shape in shapes.items()}
             return TrainState(params, slow=(), optimizer=(), updates=jnp.int32(0))
 
-        def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
-            latent = represent(params, observation["board"])
+        def search(params: PyTree, board: Array) -> tuple[Array, Array]:
+            """board [B, ...] -> visits [B, A], value of the root [B]"""
+            latent = represent(params, board)
             prior, _ = predict(params, latent)  # [B, A]
             each = jnp.broadcast_to(jnp.arange(num_actions), prior.shape)
             child, reward = advance(params, jnp.repeat(latent[:, None], num_actions, 1), each)
             q = reward + self.discount * predict(params, child)[1]  # [B, A]
             visits = jax.nn.softmax(prior + self.num_simulations * q)
-            root = jnp.sum(visits * q, -1)
+            return visits, jnp.sum(visits * q, -1)
+
+        def refine(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Batch:
+            """Reanalyze: search the stored positions again, with newer parameters."""
+            rollout = batch.rollout
+            T, B = rollout.reward.shape
+            visits, root = search(params, rollout.observation["board"][:-1].reshape(T * B, -1))
+            fresh = {"visits": visits.reshape(T, B, -1), "root_value": root.reshape(T, B)}
+            return batch._replace(rollout=rollout._replace(extras=rollout.extras | fresh))
+
+        def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
+            visits, root = search(params, observation["board"])
             heat = jnp.where(memory["move"] < self.num_sampled_moves, explore["temperature"], 0.0)
             sampled = jax.random.categorical(key, jnp.log(visits) / jnp.maximum(heat, 1e-6)[:, None])
             action = jnp.where(heat > 0, sampled, jnp.argmax(visits, -1))
@@ -72,7 +89,8 @@ class MuZero:
         def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
             root = rollout.extras["root_value"]
             rollout = rollout._replace(observation={"board": rollout.observation["board"]})
-            return rollout, jnp.abs(root[0] - targets(rollout, rollout.discount * self.discount)[0])
+            surprise = jnp.abs(root[0] - targets(rollout, rollout.discount * self.discount)[0])  # [B] of the first position
+            return rollout, jnp.broadcast_to(surprise, rollout.reward.shape)
 
         def targets(rollout: Rollout, discount: Array) -> Array:
             """-> value targets [K + 1, B]: td_steps rewards, then the root value found when the move was played"""
@@ -110,5 +128,7 @@ class MuZero:
         def memory(num: int) -> PyTree:
             return {"move": jnp.zeros(num, jnp.int32)}
 
-        needs = Needs(self.num_unrolled + self.td_steps + 1, self.discount, replay=True)
-        return Agent(init, memory, act, explore, learn, needs, process=process)
+        length = self.num_unrolled + self.td_steps + 1
+        table = TableSpec(self.replay, self.batch_size, sequence_length=length, extras=("visits", "root_value"))
+        needs = Needs(length, self.discount, replay=True, table=table)
+        return Agent(init, memory, act, explore, learn, needs, process=process, refine=refine)

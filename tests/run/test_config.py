@@ -36,7 +36,7 @@ def test_the_command_of_a_config_gives_an_equal_config(system, given, env_option
     words = shlex.split(config.command(before))
     assert words[:3] == ["rookery", "train", system]
     after, flags = options.parse("rookery train", words[3:], resolve(system, env=words[4]))
-    assert after == before and flags == {"json": False}
+    assert after == before.settled() and flags == {"json": False}
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

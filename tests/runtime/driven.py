@@ -56,7 +56,8 @@ def main(*, address: str | None, collectors: str, num_envs: int) -> None:
     waiting = [Rollout(**part) for part in saved["tables"]["queue"]["parts"]]
     counted = {name: int(saved["meters"][name]) for name in ("trained_steps", "env_steps")}
     violations = runtime.ledger.closed(waiting, **counted)
-    tell({"violations": violations, "lives": saved["lives"]["collector"], "incarnations": runtime.ledger.incarnations} | counted)
+    lives, incarnations = saved["lives"]["collector"], runtime.ledger.incarnations
+    tell({"violations": violations, "lives": lives, "incarnations": incarnations} | counted)
     driver.close()
 
 

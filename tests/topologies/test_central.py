@@ -146,7 +146,7 @@ def test_training_goes_on_when_an_environment_process_is_killed(tmp_path: Any) -
         progress = trainer.advance()
         while progress.updates < 5:
             progress = trainer.advance()
-        inference = next(h for h in trainer._runtime._handles if h.name == "collector-0")._worker  # type: ignore[union-attr]
+        inference = next(h for h in trainer._runtime._handles if h.name == "inference-0")._worker  # type: ignore[union-attr]
         victim = inference._pool._workers[1]
         os.kill(victim.child.pid, signal.SIGKILL)
         killed, deadline = progress.updates, time.monotonic() + 60

@@ -65,7 +65,8 @@ def test_a_ring_in_lock_step_is_reproducible_and_resumes_bit_for_bit() -> None:
 
 def spread(saved: Any, names: list[str]) -> tuple[float, np.ndarray]:
     """Root mean square distance of the peers from their mean, and that mean."""
-    points = np.array([np.concatenate([peer["learner"]["state"][n].ravel() for n in names]) for peer in saved["workers"]["peer"]])
+    states = [peer["learner"]["state"] for peer in saved["workers"]["peer"]]
+    points = np.array([np.concatenate([state[n].ravel() for n in names]) for state in states])
     return float(np.sqrt(((points - points.mean(0)) ** 2).sum(1).mean())), points.mean(0)
 
 

@@ -164,12 +164,12 @@ def test_a_drain_takes_no_batch_out_of_a_replay_when_nothing_is_on_its_way() -> 
     driver = drive(ActorLearner(num_envs=4, collectors=1, groups=1, prefetch=1), APEX)
     progress = last(driver, 3)
     pipeline = progress.snapshot.__self__  # type: ignore[union-attr]
-    table, busy = pipeline.queue, []
-    take, fleet = table.take, pipeline.crew.collectors
+    table, busy = pipeline.tables["table"], []
+    take, fleet = table.take, pipeline.parts.fleets["collector"]
     table.take = lambda: busy.append(bool(fleet.busy)) or take()
     assert table.table.limiter.can_sample(APEX.batch_size) and table.num_full == 0
     progress.snapshot()
-    assert all(busy) and not pipeline.learning and not fleet.busy
+    assert all(busy) and not pipeline.learning[0].calls and not fleet.busy
     driver.close()
 
 

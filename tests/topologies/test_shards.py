@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_fakes import checkpointed
+from lockstep import ENV, agent_of
 
+from rookery import envs
+from rookery.algorithms.dqn import DQN
 from rookery.data import arrays
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.data.files import Gone
@@ -21,9 +24,12 @@ from rookery.run import checkpoint
 from rookery.runtime.interface import ArgumentLost, WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
+from rookery.topologies.actor_learner import ActorLearner
+from rookery.topologies.job import Job
+from rookery.topologies.launch import open_table
 from rookery.trees import ArraySpec, tree_map
 from rookery.types import Needs, Rollout
-from rookery.workers.replay.shards import Shards, open_table
+from rookery.workers.replay.shards import Shards
 
 T, WIDTH, BATCH = 4, 2, 8
 CONFIG = ReplayConfig(capacity=400, min_size=32, samples_per_insert=4.0, selector="prioritized", shards=2)
@@ -151,12 +157,15 @@ class Drive:
         self.serve()
 
 
-def test_one_table_or_several_by_where_shards_live() -> None:
-    needs = Needs(T, 1.0, table=table_spec(shards=1))
-    options: Any = dict(collectors=1, in_flight=1, parts=1, slots=1, prefetch=0, ahead=0, seed=0)
-    assert type(open_table(LocalRuntime(), needs, specs(), **options)).__name__ == "Replay"
-    assert isinstance(open_table(Apart(), needs, specs(), **options), Shards)
-    assert type(open_table(Apart(), needs._replace(table=None), specs(), **options)).__name__ == "Queue"
+@pytest.mark.parametrize(
+    "runtime, replayed, kind", [(LocalRuntime, True, "Replay"), (Apart, True, "Shards"), (Apart, False, "Queue")]
+)
+def test_one_table_or_several_by_where_shards_live(runtime: Any, replayed: bool, kind: str) -> None:
+    agent = agent_of(DQN(fresh=not replayed, replay=ReplayConfig(capacity=400, min_size=8)))
+    job = Job(agent, envs.spec_of(ENV), lambda num_envs, groups: envs.make(ENV, num_envs, groups=groups), runtime(), 0)
+    plan = ActorLearner(num_envs=2, groups=1).plan(job.agents, job.spec)
+    assert type(open_table(job, plan, plan.node("table" if replayed else "queue"))).__name__ == kind
+    job.runtime.close()
 
 
 def test_the_ratio_is_kept_over_all_shards_and_each_collector_has_its_own() -> None:

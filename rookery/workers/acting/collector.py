@@ -20,7 +20,7 @@ from rookery.data import arrays
 from rookery.envs import Incident, Restarts
 from rookery.types import Agent, EnvPool, Episode, PyTree, Rollout
 from rookery.workers.acting.rows import Rows
-from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.acting.shapes import played_specs, process, rollout_specs
 from rookery.workers.acting.step import compiled_step
 from rookery.workers.acting.streams import Streams
 
@@ -57,7 +57,10 @@ class Collector:
         self._key = jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
         self._step = compiled_step(agent)
         self._published: tuple[PyTree, int] | None = None
-        self._specs = rollout_specs(agent, self._pool.spec, self._pool.num_envs)
+        self._specs = played_specs(agent, self._pool.spec, self._pool.num_envs)
+        stored = rollout_specs(agent, self._pool.spec, self._pool.num_envs)
+        self._apart = jax.tree.structure(stored) != jax.tree.structure(self._specs) or stored != self._specs
+        #   whether `process` gives a rollout of another form: then it is played into memory of the collector's own
         self._seconds = {"env": 0.0, "inference": 0.0, "transfer": 0.0}
         # the state of the worker: all of it is in snapshot()
         self._counter = 0  # decisions taken: with the key, the only source of randomness
@@ -82,7 +85,7 @@ class Collector:
         if self._published is None:
             raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
         params, version = self._published
-        rollout = arrays.allocate(self._specs) if out is None else out
+        rollout = arrays.allocate(self._specs) if out is None or self._apart else out
         streams, explore = self._streams, self._streams.explore()
         rollout.version[:], rollout.stream[:], rollout.step[:] = version, streams.ids, streams.steps
         parts = [arrays.columns(rollout, columns) for columns in self._pool.groups]
@@ -98,13 +101,7 @@ class Collector:
         env_steps = int(rollout.valid.sum())
         streams.steps += self._needs.rollout_length
         streams.env_steps += env_steps
-        priorities = None
-        if self._agent.process is not None:
-            processed, priorities = self._agent.process(params, rollout)
-            if out is None:
-                rollout = processed
-            elif processed is not rollout:  # what was asked for is learned from where it was asked for
-                jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
+        rollout, priorities = process(self._agent, params, rollout, out)
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         incidents = self._restarts.take()
         for failure in incidents:  # their streams end with this rollout
@@ -122,7 +119,7 @@ class Collector:
         self._counter += 1
         self._memory[group] = decision.memory
         decided = time.perf_counter()
-        self._streams.decided(rows, t, observation, memory, action, decision.extras, slots)
+        self._streams.decided(rows, t, observation, memory, action, decision.extras, decision.weight, slots)
         written = time.perf_counter()
         self._pool.send(action, group)
         sent = time.perf_counter()

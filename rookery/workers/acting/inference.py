@@ -31,7 +31,7 @@ from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, PyTree, Rollout, TimeStep
 from rookery.workers.acting.collector import Collected
 from rookery.workers.acting.rows import Rows
-from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.acting.shapes import played_specs, process
 from rookery.workers.acting.step import compiled_step
 from rookery.workers.acting.streams import Streams
 
@@ -109,7 +109,7 @@ class Inference:
         if snapshot is not None:
             self._restore_counters(snapshot)
         whole = self._streams.first_step(pool, self._restarts, snapshot, (seed, index, incarnation, self._counter))
-        specs = rollout_specs(agent, pool.spec, self._size)
+        specs = played_specs(agent, pool.spec, self._size)
         self._lanes = [
             _Lane(g, arrays.allocate(specs), agent.memory(self._size), jax.tree.map(lambda x, g=g: x[g], whole))
             for g in pool.groups
@@ -178,7 +178,7 @@ class Inference:
         self._counter += 1
         decided = time.perf_counter()
         self._seconds["inference"] += decided - begin
-        answer = (before, decision.memory, action, decision.extras)
+        answer = (before, decision.memory, action, decision.extras, decision.weight)
         for place, (group, lane) in enumerate(zip(groups, lanes)):
             part = answer if self._batch == self._size else _part(answer, place, self._size)
             self._remember(lane, seen[place], part, version)
@@ -193,9 +193,9 @@ class Inference:
 
     def _remember(self, lane: _Lane, seen: PyTree, decided: tuple[PyTree, ...], version: int) -> None:
         """Write row t of the group's rollout: all but its outcome."""
-        before, lane.memory, action, extras = decided
+        before, lane.memory, action, extras, weight = decided
         lane.rollout.version[lane.t] = version
-        self._streams.decided(lane.rows, lane.t, seen, before, action, extras, lane.slots)
+        self._streams.decided(lane.rows, lane.t, seen, before, action, extras, weight, lane.slots)
 
     def _explore(self, lane: _Lane) -> None:
         lane.explore = jax.tree.map(lambda x: x[lane.slots], self._streams.explore())
@@ -262,20 +262,16 @@ class Inference:
         slots, T = lane.slots, self._needs.rollout_length
         streams = self._streams
         lane.rollout.stream[:], lane.rollout.step[:] = streams.ids[slots], streams.steps[slots]
-        rollout = tree_map(np.copy, lane.rollout) if out is None else out
-        if out is not None:
-            tree_map(np.copyto, out, lane.rollout)
-        env_steps, priorities = int(rollout.valid.sum()), None
+        env_steps = int(lane.rollout.valid.sum())
         streams.steps[slots] += T
         streams.env_steps += env_steps
         self._begin_streams(slots.start + np.flatnonzero(self._ends[slots]))
         lane.t = 0
         self._shown.append(group)
-        if self._agent.process is not None:
-            assert self._published is not None
-            processed, priorities = self._agent.process(self._published[0], rollout)
-            if processed is not rollout:
-                jax.tree.map(np.copyto, rollout, jax.block_until_ready(processed))
+        assert self._published is not None
+        rollout, priorities = process(self._agent, self._published[0], lane.rollout, out)
+        if out is None:  # the lane is written over as soon as the group goes on
+            rollout = tree_map(np.array, rollout)
         self._seconds["transfer"] += time.perf_counter() - begin
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         moved, self._moved = self._moved, dict.fromkeys(self._moved, 0)

@@ -15,7 +15,7 @@ class Rows:
         self.observation, self.action = jax.tree.leaves(part.observation), jax.tree.leaves(part.action)
         self.extras_by_name = part.extras
         self.extras = jax.tree.leaves({k: v for k, v in part.extras.items() if k != "discounted_return"})
-        self.memory = jax.tree.leaves(part.memory)
+        self.memory, self.weight = jax.tree.leaves(part.memory), jax.tree.leaves(part.weight)
         self.reward, self.discount, self.valid = part.reward, part.discount, part.valid
 
     @staticmethod

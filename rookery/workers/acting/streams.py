@@ -44,7 +44,9 @@ class Streams:
         action = jax.tree.map(lambda x: x[slots], self._action)
         return with_previous(now.observation, action, self._reward[slots], now.first)
 
-    def decided(self, rows: Rows, t: int, seen: PyTree, memory: PyTree, action: PyTree, extras: PyTree, slots: slice) -> None:
+    def decided(
+        self, rows: Rows, t: int, seen: PyTree, memory: PyTree, action: PyTree, extras: PyTree, weight: PyTree, slots: slice
+    ) -> None:
         """Write row t but for its outcome; seen, memory: what the decision was taken on, kept of the first row."""
         if t == 0:
             rows.write(rows.observation, 0, seen)
@@ -52,6 +54,8 @@ class Streams:
                 to[:] = source
         rows.write(rows.action, t, action)
         rows.write(rows.extras, t, extras)
+        if rows.weight:
+            rows.weight[0][t] = weight
         if self._needs.previous:
             jax.tree.map(lambda to, source: to.__setitem__(slots, source), self._action, action)
 

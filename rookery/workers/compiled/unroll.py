@@ -79,11 +79,11 @@ def unroll(
         after_all = ScanState(slots, after, decision.memory, action, returned, total, length)
         discount = 1.0 - after.terminated.astype(jnp.float32)
         ended = Ended(after.terminated | after.truncated, total, length)
-        return after_all, (observation, decision.action, after.reward, discount, valid, extras, ended)
+        return after_all, (observation, decision.action, after.reward, discount, valid, extras, decision.weight, ended)
 
     memory = fresh_where_first(agent, streams.memory, streams.now.first)
     last, rows = jax.lax.scan(row, streams, jnp.arange(T, dtype=jnp.uint32))
-    observation, action, reward, discount, valid, extras, ended = rows
+    observation, action, reward, discount, valid, extras, weight, ended = rows
     observation = jax.tree.map(lambda x, end: jnp.concatenate([x, end[None]]), observation, observe(last))
     versions = jnp.broadcast_to(version, (T, B))
-    return last, Rollout(observation, action, reward, discount, valid, extras, memory, versions, (), ()), ended
+    return last, Rollout(observation, action, reward, discount, valid, extras, memory, versions, (), (), weight), ended
