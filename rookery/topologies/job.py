@@ -13,7 +13,7 @@ from rookery.data import arrays
 from rookery.data.demonstrations import Demonstrations
 from rookery.data.replay import batch_specs, check_memory
 from rookery.envs import Incident
-from rookery.envs.budget import GOOD_STEPS
+from rookery.envs.pools.restarts import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, Runtime
 from rookery.runtime.roster import Life, Roster, Terms

@@ -1,12 +1,17 @@
-"""Environments that fail are rebuilt, within a budget: a run survives a crash now and then, but not a crash loop."""
+"""Rebuild environments that fail, within a budget: a run survives a crash now and then, but not a crash loop.
+
+The budget is that of `rookery.supervision`. A collector and the evaluator hold a `Restarts` around their pool.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from rookery.envs.budget import GOOD_STEPS, Budget
 from rookery.envs.pools.pool import EnvironmentFailed, Kind
+from rookery.supervision import Budget
 from rookery.types import EnvPool, TimeStep
+
+GOOD_STEPS = 50  # of an environment: what they give back is one restart; a whole episode gives back all
 
 
 class Incident(NamedTuple):
