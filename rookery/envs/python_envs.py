@@ -17,8 +17,9 @@ from rookery.envs.pools.pool import OnNan
 from rookery.envs.pools.serial import SerialPool
 from rookery.envs.processes import fork_server
 from rookery.envs.processes.cores import usable_cores
+from rookery.envs.processes.mailbox import CannotTravel
 from rookery.envs.processes.process_count import CannotMake, Measured, ProcessCount, choose, measure
-from rookery.envs.processes.process_pool import CannotTravel, ProcessPool
+from rookery.envs.processes.process_pool import ProcessPool
 from rookery.types import EnvPool
 
 Processes = int | Literal["auto"]

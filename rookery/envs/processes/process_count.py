@@ -19,8 +19,7 @@ from rookery.envs.gym_envs import MakeEnv
 from rookery.envs.pools.pool import EnvironmentFailed
 from rookery.envs.probe import Probe
 from rookery.envs.processes import fork_server
-from rookery.envs.processes.process_pool import pack
-from rookery.envs.processes.worker import Mailbox
+from rookery.envs.processes.mailbox import Mailbox, pack
 
 ECHOES = 20
 PLAY_SECONDS = 0.15
