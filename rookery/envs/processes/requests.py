@@ -64,7 +64,7 @@ class Requests:
             self._issue_orders(np.arange(self.num_envs)[rows])
 
     def _issue_orders(self, ids: np.ndarray) -> None:
-        """Some are to be reset or rebuilt, or are not there, or were so the last time."""
+        """Ask where some are to be reset or rebuilt, or are not there, or were so the last time."""
         board = self.board
         board.order[ids] = self.orders[ids]
         there, absent = ids[self.present[ids]], ids[~self.present[ids]]
@@ -131,7 +131,7 @@ class Requests:
     # ----------------------------------------------------------------------------------------- workers come and go
 
     def lose(self, ids: np.ndarray) -> None:
-        """The worker of these is gone: an answer that is whole may still be received, a blank row stands for the others."""
+        """Note that the worker of these is gone: a whole answer may still be received, a blank row stands for any other."""
         self.present[ids], self.plain = False, False
         lost = ids[~self.answered(ids)]
         self.board.failed[ids] = 0
@@ -141,7 +141,7 @@ class Requests:
             self.reincarnate(env, RESET)
 
     def regain(self, ids: np.ndarray) -> None:
-        """The worker of these is there. What is in flight is received as it is: a blank row."""
+        """Note that the worker of these is there again. What is in flight is received as it is: a blank row."""
         back = ids[~self.in_flight[ids]]
         self.present[back], self._blank[back] = True, False
 

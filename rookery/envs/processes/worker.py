@@ -73,6 +73,7 @@ class _Loop:
         self.gap = 1.0  # seconds of the last wait
 
     def run(self) -> None:
+        """Answer requests and messages until the pool is closed."""
         while True:
             if self.step_server.serve():
                 os.eventfd_write(self.rang, 1)
