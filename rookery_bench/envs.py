@@ -27,7 +27,7 @@ import tyro
 from rookery import envs
 from rookery.envs.atari import AtariOptions, AtariPool, is_atari
 from rookery.envs.processes.cores import usable_cores
-from rookery.envs.python_envs import Source, Where
+from rookery.envs.python_envs import Placement, Source
 from rookery.envs.registry import find
 from rookery.types import EnvPool
 from rookery_bench.record import Record, Verdict, conditions
@@ -170,18 +170,18 @@ def _ways(options: Options) -> Iterator[Way]:
             return
     source = Source(id, {}, find(id))
     for groups in (1, 2):
-        yield _ours(f"in process, {_groups(groups)}", source.pool(n, Where(0), seed=0, groups=groups), options)
+        yield _ours(f"in process, {_groups(groups)}", source.pool(n, Placement(0), seed=0, groups=groups), options)
     for processes in range(1, usable_cores()):
-        pool = source.pool(n, Where(processes, here=True), seed=0, groups=1)
+        pool = source.pool(n, Placement(processes, here=True), seed=0, groups=1)
         yield _ours(f"in process and {processes} process{'es' * (processes > 1)}, 1 group", pool, options)
     for processes in options.processes or range(1, usable_cores() + 1):
         for groups in (1, 2):
-            pool = source.pool(n, Where(processes), seed=0, groups=groups)
+            pool = source.pool(n, Placement(processes), seed=0, groups=groups)
             name = f"{processes} process{'es' * (processes > 1)}, {_groups(groups)}"
             yield _ours(name, pool, options, processes=processes)
     for processes in options.processes or range(2, usable_cores() + 1):
         if processes > 1:
-            pool = source.pool(n, Where(processes, apart=True), seed=0, groups=processes)
+            pool = source.pool(n, Placement(processes, apart=True), seed=0, groups=processes)
             yield _first_ready(f"{processes} processes, a group each, first ready", pool, options)
     makers = [partial(gymnasium.make, id)] * n
     yield _gymnasium("SyncVectorEnv", gymnasium.vector.SyncVectorEnv(makers), options)

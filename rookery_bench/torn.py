@@ -161,7 +161,8 @@ def judge(found: Tallied, step: Any, last: np.ndarray) -> None:
 
 
 def _kill_one(pool: ProcessPool, rng: np.random.Generator) -> float | None:
-    alive = [worker.child.pid for worker in pool._workers if worker.child is not None and worker.state == "ready"]
+    working = [worker for worker in pool._workers if pool._supervisor.is_working(worker.index)]
+    alive = [worker.child.pid for worker in working if worker.child is not None]
     if not alive:
         return None
     try:

@@ -49,10 +49,10 @@ def batch_specs(needs: Needs, specs: Rollout, parts: int) -> Rollout:
     T = table.sequence_length or 1
     rows = lambda tree, length: tree_map(lambda s: ArraySpec((length, *s.shape[1:]), s.dtype), tree)
     names = ("action", "reward", "discount", "valid", "version", "weight")
+    extras = {name: specs.extras[name] for name in _declared(specs, table)}
     cut = specs._replace(
-        observation=rows(specs.observation, T + 1), extras=rows({name: specs.extras[name] for name in _declared(specs, table)}, T),
-        **{n: rows(getattr(specs, n), T) for n in names},
-    )  # fmt: skip
+        observation=rows(specs.observation, T + 1), extras=rows(extras, T), **{n: rows(getattr(specs, n), T) for n in names}
+    )
     return arrays.widen(cut if table.sequence_length else cut._replace(memory=()), table.batch_size)
 
 

@@ -1,4 +1,5 @@
-"""Environments: `make(id, num_envs)` gives an EnvPool, whatever steps them.
+"""Environments: `make(id, num_envs)` returns an EnvPool, whatever steps them. Three folders: `pools` step environments in this
+process, `processes` in worker processes, `jax` in compiled programs.
 
 | id | pool |
 |---|---|
@@ -10,8 +11,8 @@
 | any other id, or a callable that returns a gymnasium.Env | `pools/serial.SerialPool`: one after the other, in this process; |
 | | or `processes/process_pool.ProcessPool`: in worker processes, through shared memory |
 
-Nothing here imports jax, a process that only steps environments starts in a fraction of a second; the `jax_*` modules that
-do are imported when such an environment is asked for.
+Nothing here imports jax, so that a process that only steps environments starts in a fraction of a second; the modules of
+`envs/jax` do (all but `jax/sources`), and are imported when an environment written in JAX is asked for.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from rookery.envs.pools.restarts import Incident, Restarts
 from rookery.envs.pools.toy_pool import ToyPool
 from rookery.envs.pools.vectorised import VectorisedPool, WrongAutoreset
 from rookery.envs.processes.process_count import CannotMake, ProcessCount
-from rookery.envs.python_envs import Processes, Source, Where
+from rookery.envs.python_envs import Placement, Processes, Source
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
 from rookery.envs.toys import TOYS
 from rookery.types import EnvPool, Spec
@@ -45,7 +46,7 @@ __all__ = [
     "spec_of",
 ]  # fmt: skip
 
-EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written in JAX, see jax_sources
+EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written in JAX, see jax/sources.py
 
 
 def make(
@@ -61,7 +62,7 @@ def make(
     max_mb: float | None = None,
     **options: Any,
 ) -> EnvPool:
-    """A pool of `num_envs` environments in `groups` contiguous groups.
+    """Make a pool of `num_envs` environments in `groups` contiguous groups.
 
     `seed` is that of a `reset()` without one. Of `options`, those of `options.PoolOptions` (frame_stack, reward_clip ...)
     change what any pool answers, and the rest go to the toy, to `atari.AtariOptions`, to the callable,
@@ -73,7 +74,7 @@ def make(
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
     adaptation, rest = take_pool_options(id, options)
-    where = Where(processes, cores=cores, step_seconds=step_seconds, on_nan=on_nan, max_mb=max_mb)
+    where = Placement(processes, cores=cores, step_seconds=step_seconds, on_nan=on_nan, max_mb=max_mb)
     pool = _make(id, num_envs, rest, where, seed=seed, groups=groups)
     if isinstance(getattr(pool, "on_nan", None), str):  # of those that judge whole steps
         pool.on_nan = on_nan  # type: ignore[attr-defined]
@@ -81,7 +82,7 @@ def make(
 
 
 def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
-    """The canonical spaces of an environment (see rookery.spaces); makes one and closes it.
+    """Return the canonical spaces of an environment (see rookery.spaces); makes one and closes it.
 
     With "auto", one that Python steps is made and tried in a process of its own: what exits or hangs there harms nobody.
     """
@@ -97,7 +98,7 @@ def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
 
 
 def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **options: Any) -> ProcessCount:
-    """What `make(processes="auto")` takes, and why."""
+    """Return how many worker processes `make(processes="auto")` takes, and why."""
     source = _source(id, take_pool_options(id, options)[1])
     if source is None:
         return ProcessCount(0, False, "it has a pool of its own")
@@ -105,7 +106,7 @@ def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **op
 
 
 def _source(id: EnvId, options: dict[str, Any]) -> Source | None:
-    """Of environments that Python steps one by one; None where another pool steps them all."""
+    """Return the factory of environments that Python steps one by one; None where another pool steps them all."""
     if not isinstance(id, str):
         return None if kind_of(id) else Source(id, options)
     if id in TOYS or is_jax_id(id) or id.startswith("envpool:"):
@@ -114,7 +115,7 @@ def _source(id: EnvId, options: dict[str, Any]) -> Source | None:
     return None if is_atari(id) or _steps_as_numpy(spec) else Source(id, options, spec)
 
 
-def _make(id: EnvId, num_envs: int, options: dict[str, Any], where: Where, *, seed: int, groups: int) -> EnvPool:
+def _make(id: EnvId, num_envs: int, options: dict[str, Any], where: Placement, *, seed: int, groups: int) -> EnvPool:
     common: dict[str, Any] = {"seed": seed, "groups": groups}
     if not isinstance(id, str):
         return (
@@ -140,8 +141,9 @@ def _make(id: EnvId, num_envs: int, options: dict[str, Any], where: Where, *, se
         raise missing_dependency(id, error) from error
 
 
-def _from_callable(factory: Any, num_envs: int, options: dict[str, Any], where: Where, common: dict[str, Any]) -> EnvPool:
-    """It may make environments written in JAX, which have a pool of their own. Whether it does is first seen elsewhere."""
+def _from_callable(factory: Any, num_envs: int, options: dict[str, Any], where: Placement, common: dict[str, Any]) -> EnvPool:
+    """Make a pool for a callable. What it makes may be written in JAX and have a pool of its own: one is made to find out, in a
+    process of its own where processes are to be chosen by measuring."""
     source = Source(factory, options)
     if where.processes == "auto":
         with suppress(CannotMake):
@@ -162,7 +164,7 @@ def _jax_pool(env: Any, options: dict[str, Any], num_envs: int, *, seed: int, gr
 
 
 def _steps_as_numpy(spec: gymnasium.envs.registration.EnvSpec) -> bool:
-    """Those of phys2d are vectorised too, but with jax, which would come into every environment process."""
+    """Return whether Gymnasium has a VectorEnv of numpy for it. phys2d's are of jax, which would come into every process."""
     return spec.vector_entry_point is not None and not str(spec.vector_entry_point).startswith("gymnasium.envs.phys2d")
 
 

@@ -22,7 +22,7 @@ import gymnasium
 import numpy as np
 
 from rookery import spaces
-from rookery.envs.pools.pool import LetterBox, Tally, derive_seed, env_ids, group_of, read_options, split
+from rookery.envs.pools.pool import PendingActions, Tally, derive_seed, env_ids, group_of, read_options, split
 from rookery.envs.processes.cores import usable_cores
 from rookery.types import Array, Episode, PyTree, TimeStep
 
@@ -33,7 +33,7 @@ _ATARI_ID = re.compile(r"ALE/\w+-v5|\w+NoFrameskip-v[04]")
 
 
 def is_atari(id: str) -> bool:
-    """Is it an id of this pool? (Other Atari ids, e.g. Pong-v4, are raw frames for the serial pool.)"""
+    """Return whether it is an id of this pool. (Other Atari ids, e.g. Pong-v4, are raw frames for the serial pool.)"""
     return _ATARI_ID.fullmatch(id) is not None
 
 
@@ -94,14 +94,14 @@ class AtariPool:
         env = self._envs[0]
         self.spec = spaces.spec_of(env.single_observation_space, env.single_action_space, id)
         self._encode = [spaces.action_encoder(env.single_action_space, len(ids)) for ids in self._ids]
-        self._box, self._tally = LetterBox(groups), Tally(self.groups, late=chosen.life_loss)
+        self._box, self._tally = PendingActions(groups), Tally(self.groups, late=chosen.life_loss)
         self._ended = [np.zeros(len(ids), bool) for ids in self._ids]
         self._frames = [np.zeros(len(ids), np.int32) for ids in self._ids]
         self._fresh: list[dict[int, int]] = [{} for _ in self.groups]  # row -> seed, to be reset by the next recv
         self._incarnation = [0] * num_envs
 
     def reset(self, seed: int | None = None) -> TimeStep:
-        """All environments, each seeded from (seed, env id); without a seed, that of the constructor."""
+        """Reset all environments, each seeded from (seed, env id); without a seed, that of the constructor."""
         self._drain()
         self._seed = self._seed if seed is None else seed
         self._incarnation = [0] * self.num_envs
@@ -144,7 +144,7 @@ class AtariPool:
         return TimeStep(self._ids[group], observation, reward, terminated, truncated, first)
 
     def rebuild(self, env_id: int) -> None:
-        """A new game with a new seed in that slot (an emulator in this process cannot be lost)."""
+        """Start a new game with a new seed in that slot (an emulator in this process cannot be lost)."""
         group = group_of(self.groups, env_id)
         self._incarnation[env_id] += 1
         seed = derive_seed(self._seed, env_id, self._incarnation[env_id])
@@ -155,7 +155,7 @@ class AtariPool:
         return self._tally.take()
 
     def snapshot(self) -> PyTree | None:
-        """None: the vector interface does not give its emulators' states away."""
+        """Return None: the vector interface does not give its emulators' states away."""
         return None
 
     def restore(self, snapshot: PyTree) -> TimeStep:
@@ -167,7 +167,7 @@ class AtariPool:
             env.close()
 
     def _reset_rows(self, group: int, frames: Array) -> Array:
-        """[B] bool: after `terminated`, is this a new game or only a new life? (So games are counted a row late.)
+        """Return, [B] bool, whether the step after `terminated` began a new game, not a new life. (So games count a row late.)
 
         A step adds 1 to frame_skip frames; after a reset the count starts anew. Lives would not tell: what they
         are at the end of a game is left to each game.

@@ -1,7 +1,7 @@
-"""Gymnasium environments of one process, stepped one after the other into arrays that are given.
+"""Make, reset, step and check the Gymnasium environments of one process, into arrays that are given.
 
-GymEnvs makes, resets, steps and judges them; who owns the arrays, and whether another process reads them, is not its
-business: `serial.SerialPool` gives it arrays of its own, `worker` arrays that are shared with the pool's process.
+Who owns the arrays, and whether another process reads them, GymEnvs does not know: `pools/serial.SerialPool` gives it arrays
+of its own, `processes/step_server.StepServer` those in shared memory.
 
 An environment that raises, or answers what its spaces do not allow, does not stop the others: `advance` steps all that
 it was asked to and returns the failures.
@@ -34,14 +34,14 @@ class Failure(NamedTuple):
     kind: Kind = "failed"
 
     def report(self) -> str:
-        """The message, and the traceback of what the environment raised."""
+        """Return the message, and the traceback of what the environment raised."""
         if self.error is None:
             return self.message
         return f"{self.message}\n{''.join(traceback.format_exception(self.error)).rstrip()}"
 
 
 class Broken(Exception):
-    """What is wrong with an answer; its cause is what the environment raised, if it did."""
+    """An environment broke the contract of Gymnasium; the cause is what the environment raised, if it did."""
 
 
 class GymEnvs:
@@ -72,11 +72,11 @@ class GymEnvs:
             self._check_spaces(env)
 
     def reseed(self, env: int, incarnation: int, seed: int) -> None:
-        """The next answer of the environment is the first of an episode, from this seed."""
+        """Let the next answer of an environment be the first of an episode, from this seed."""
         self.incarnation[env], self._reseed[env], self._ended[env] = incarnation, seed, True
 
     def rebuild(self, env: int, incarnation: int, seed: int) -> None:
-        """A fresh environment in place of a broken one."""
+        """Make a fresh environment in place of a broken one."""
         with suppress(Exception, SystemExit):  # it may be broken: that is why it is replaced
             self.envs[env].close()
         self.reseed(env, incarnation, seed)
@@ -85,7 +85,7 @@ class GymEnvs:
         self._check_spaces(env)
 
     def advance(self, ids: Sequence[int], actions: Iterable[Any], answer: AnswerRows) -> list[Failure]:
-        """One step of each, or the reset that is due; `actions`: one per id, ignored where a reset is due."""
+        """Step each environment, or reset it where that is due; `actions`: one per id, ignored where a reset is due."""
         self.calls, self.busy = self.calls + 1, True
         try:
             return self._advance(ids, actions, answer)
@@ -93,7 +93,7 @@ class GymEnvs:
             self.busy = False
 
     def doing(self, env: int) -> str:
-        """What an environment is being asked to do."""
+        """Return what an environment is being asked to do."""
         return "reset()" if self._ended[env] else "step()"
 
     # ------------------------------------------------------------------------------------------ one environment
@@ -143,7 +143,7 @@ class GymEnvs:
         answer.reward[row], answer.first[row] = 0.0, True
 
     def _take(self, env: int, action: Any, answered: Any, answer: AnswerRows) -> None:
-        """Any answer to a step: written where it is right, refused where it is not."""
+        """Write any answer to a step, or raise Broken where it is not what the spaces allow."""
         try:
             observation, reward, terminated, truncated, _ = answered
         except (TypeError, ValueError):
@@ -180,7 +180,7 @@ class GymEnvs:
                 leaf.buffer[row] = self._converted(leaf, value)
 
     def _converted(self, leaf: LeafBuffer, value: Any) -> Any:
-        """A value that needs a closer look: not an array of the declared type, or one with a range of its own."""
+        """Check and convert a value that is not plain: not an array of the declared type, or one with a range of its own."""
         array = np.asarray(value)
         if array.shape != leaf.shape or not np.can_cast(array.dtype, leaf.buffer.dtype, "same_kind"):
             got = f"shape {array.shape} of {array.dtype}"
@@ -196,7 +196,7 @@ class GymEnvs:
     def _judge(
         self, ids: Sequence[int], rows: Any, actions: Iterable[Any], answer: AnswerRows, failures: list[Failure]
     ) -> None:
-        """What can be judged for all rows at once: numbers that are not finite, and values outside of their box."""
+        """Check all rows at once for numbers that are not finite, and for values outside of their box."""
         broken = {failure.env_id for failure in failures}
         for name, buffer in answer.floats:
             for index in not_finite(buffer[rows]):
@@ -231,7 +231,7 @@ class GymEnvs:
             leaf.buffer[row] = clipped(leaf.buffer[row], leaf.space.low, leaf.space.high)
 
     def _check_spaces(self, env: int) -> None:
-        """Compared when they are new objects: after a reset they are mostly the same, and comparing is dear."""
+        """Compare the spaces with those of the pool when they are new objects: mostly they are not, and comparing is dear."""
         mine = (self.envs[env].observation_space, self.envs[env].action_space)
         if all(a is b for a, b in zip(mine, self._checked[env])):
             return
@@ -241,6 +241,7 @@ class GymEnvs:
         self._checked[env] = mine
 
     def place(self, env: int) -> str:
+        """Name an environment, its incarnation and its step, for messages."""
         return f"{self.name!r}, environment {env} (incarnation {self.incarnation[env]}), step {self.steps[env]}"
 
     def _note(self, text: str) -> None:
@@ -251,7 +252,7 @@ class GymEnvs:
     # ------------------------------------------------------------------------------------------- all of them
 
     def snapshot(self) -> dict[str, Any] | None:
-        """None unless every environment has `get_state()` (a tree of arrays) and `set_state(state)`.
+        """Save every environment; None unless all have `get_state()` (a tree of arrays) and `set_state(state)`.
 
         Only the outermost object is asked: what a wrapper such as TimeLimit counts must be in the state too.
         """
@@ -342,7 +343,7 @@ def _leaf(path: str, keys: tuple[Any, ...], space: Any, tree: PyTree) -> LeafBuf
 
 
 def each(action: PyTree, rows: Sequence[int]) -> list[Any]:
-    """The actions of some rows, one by one; numbers stay numpy scalars, as `action_space.sample()` gives them."""
+    """Return the actions of some rows, one by one; numbers stay numpy scalars, as `action_space.sample()` gives them."""
     if isinstance(action, np.ndarray):
         return list(action) if len(rows) == len(action) else [action[row] for row in rows]
     return [spaces.take(action, row) for row in rows]
@@ -354,7 +355,7 @@ def _not_finite_at(value: Any) -> str:
 
 
 def note_key(text: str) -> str:
-    """What makes two notes the same, whatever values were seen."""
+    """Return what makes two notes the same, whatever values were seen."""
     return text.partition(" has values")[0]
 
 

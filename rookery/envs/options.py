@@ -40,7 +40,7 @@ NAMES = tuple(field.name for field in fields(PoolOptions))
 
 
 def take_pool_options(env: Any, options: dict[str, Any]) -> tuple[PoolOptions | None, dict[str, Any]]:
-    """(the pool's options, or None where there are none; what is left for the environment itself)."""
+    """Split options into (the pool's, or None where there are none; what is left for the environment itself)."""
     mine = {name: value for name, value in options.items() if name in NAMES}
     if mine:
         taken = _own_names(env)
@@ -51,13 +51,13 @@ def take_pool_options(env: Any, options: dict[str, Any]) -> tuple[PoolOptions | 
 
 
 def neutral_value(env: Any, name: str) -> Any:
-    """What an option of this pool, or of every pool, is where nobody gives it."""
+    """Return the default of an option of this pool, or of every pool."""
     own = fields(AtariOptions) if isinstance(env, str) and is_atari(env) else ()
     return next(field.default for field in (*own, *fields(PoolOptions)) if field.name == name)
 
 
 def _own_names(env: Any) -> set[str]:
-    """Options that the environment itself has by name."""
+    """Return the names of the options that the environment itself has."""
     if not isinstance(env, str):
         return _parameters(env)
     if is_atari(env):

@@ -1,4 +1,4 @@
-"""A look at an environment before a run: its spaces, what it costs, and whether it keeps its promises.
+"""Try an environment before a run: its spaces, what a step costs, and whether it keeps the contract of Gymnasium.
 
 Run in a process of its own, so that an environment that exits or hangs takes nothing with it.
 """
@@ -30,7 +30,7 @@ class Probe(NamedTuple):
 
 
 def probe(make_env: MakeEnv, name: str, *, seconds: float = 0.15) -> Probe:
-    """Makes one, plays it at random for a moment and looks at what it answers. Raises if it is not fit to be used."""
+    """Make one, play it at random for a moment and check what it answers. Raises if it is not fit to be used."""
     gym_envs = GymEnvs(make_env, [0], 1, name=name)
     tree, flags = spaces.zeros(gym_envs.observation, (1,)), [np.zeros(1, bool) for _ in range(3)]
     answer = AnswerRows(gym_envs.observation, tree, np.zeros(1, np.float32), *flags, start=0)
@@ -63,7 +63,7 @@ def _play(gym_envs: GymEnvs, answer: AnswerRows, seconds: float) -> float:
 
 
 def _seed_counts(gym_envs: GymEnvs, answer: AnswerRows) -> bool:
-    """Do two resets from one seed, and the first step after each, show the same?"""
+    """Return whether two resets from one seed, and the first steps after each, show the same."""
     seen: list[list[np.ndarray]] = []
     for _ in range(2):
         gym_envs.reseed(0, 0, seed=0)
@@ -82,7 +82,7 @@ def _advance(gym_envs: GymEnvs, answer: AnswerRows, action: Any) -> None:
 
 
 def _mask(gym_envs: GymEnvs, answer: AnswerRows) -> Any:
-    """Of the legal actions, where the environment tells them."""
+    """Return the mask of the legal actions, where the environment has one."""
     observation = answer.observation
     if isinstance(gym_envs.action, gs.Discrete) and isinstance(observation, dict) and "action_mask" in observation:
         return observation["action_mask"][0].astype(np.int8)

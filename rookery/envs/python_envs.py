@@ -1,4 +1,4 @@
-"""Environments that Python steps one by one: how they are made, and whether here or in other processes."""
+"""Make pools of environments that Python steps one by one, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from rookery.envs.pools.pool import OnNan
 from rookery.envs.pools.serial import SerialPool
 from rookery.envs.processes import fork_server
 from rookery.envs.processes.cores import usable_cores
+from rookery.envs.processes.mailbox import CannotTravel
 from rookery.envs.processes.process_count import CannotMake, Measured, ProcessCount, choose, measure
-from rookery.envs.processes.process_pool import CannotTravel, ProcessPool
+from rookery.envs.processes.process_pool import ProcessPool
 from rookery.types import EnvPool
 
 Processes = int | Literal["auto"]
 
 
 @dataclass(frozen=True)
-class Where:
-    """In how many worker processes (0: in this one; "auto": measured), on how many cores, and how long a step may take."""
+class Placement:
+    """Where Python's environments are stepped: in how many worker processes, on how many cores, within which limits."""
 
-    processes: Processes = 0
+    processes: Processes = 0  # worker processes. 0: in this one; "auto": measured
     here: bool = False  # this process steps a share too
     apart: bool = False  # each group in processes of its own
     cores: int | None = None  # by default, those that this process may use
@@ -49,7 +50,7 @@ class Source:
         self._found: Measured | None = None
 
     def measured(self) -> Measured | None:
-        """What was found when one was tried in a process of its own; None where that cannot be done.
+        """Try one in a process of its own, once, and return what was found; None where that cannot be done.
 
         One that raises when it is made raises CannotMake; one that exits or hangs there, EnvironmentFailed.
         """
@@ -67,8 +68,8 @@ class Source:
             return ProcessCount(0, False, "it cannot be made in another process")
         return choose(found, num_envs, groups, cores or usable_cores())
 
-    def pool(self, num_envs: int, where: Where, *, seed: int, groups: int, make_env: MakeEnv | None = None) -> EnvPool:
-        """make_env: used instead of the source's own where they are stepped in this process."""
+    def pool(self, num_envs: int, where: Placement, *, seed: int, groups: int, make_env: MakeEnv | None = None) -> EnvPool:
+        """Make a pool. make_env: used instead of the source's own where they are stepped in this process."""
         processes, here = where.processes, where.here
         if processes == "auto":
             try:
@@ -94,7 +95,7 @@ class Source:
 
 
 def _lean(spec: EnvSpec) -> EnvSpec:
-    """Without the wrappers that check what the pool checks anyway: every answer, and the order of the calls.
+    """Return the spec without the wrappers that check what the pool checks anyway: every answer, and the order of the calls.
 
     The spec itself travels to worker processes, so that an id that the user's script registered is known there.
     """

@@ -1,4 +1,4 @@
-"""Which environments there are: finding an id, naming the near ones, listing a selection. Constructs nothing."""
+"""Find an environment by its id, name the near ones, list a selection. Nothing is constructed here."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ JAX_IDS = {
 
 
 def catalogue() -> list[EnvInfo]:
-    """The toys, ours written in JAX, a selection of Gymnasium's ids, and every ALE game when ale-py is installed."""
+    """List the toys, ours written in JAX, a selection of Gymnasium's ids, and every ALE game when ale-py is installed."""
     toys = [EnvInfo(id, "toy", (toy.__doc__ or "").split("\n")[0]) for id, toy in TOYS.items()]
     written_in_jax = [EnvInfo(id, "jax", summary) for id, summary in JAX_IDS.items()]
     _register_atari()
@@ -65,7 +65,7 @@ def catalogue() -> list[EnvInfo]:
 
 
 def find(id: str) -> gymnasium.envs.registration.EnvSpec:
-    """The registered EnvSpec, or UnknownEnvironment."""
+    """Return the registered EnvSpec of an id; UnknownEnvironment where there is none."""
     looks_atari = is_atari(id) or id.startswith("ALE/")
     if looks_atari and not _installed("atari"):
         raise UnknownEnvironment(f"{id!r} needs ale-py: {_install('atari')}")
@@ -81,7 +81,7 @@ def find(id: str) -> gymnasium.envs.registration.EnvSpec:
 
 
 def missing_dependency(id: str, error: Exception) -> UnknownEnvironment:
-    """For what only shows when an environment is constructed."""
+    """Return the error for a package that is found missing only when an environment is constructed."""
     return UnknownEnvironment(f"{id!r} cannot be made, a package is missing: {error}")
 
 

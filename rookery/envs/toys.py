@@ -27,7 +27,7 @@ class Draws:
         self._state, self._rows = state, rows
 
     def bits(self) -> Array:
-        """[n] uint64, one per environment; each of their counters grows by one."""
+        """Draw [n] uint64, one per environment; each of their counters grows by one."""
         self._state["counter"][self._rows] += np.uint64(1)
         z = self._state["key"][self._rows] + self._state["counter"][self._rows] * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -38,7 +38,7 @@ class Draws:
         return (self.bits() % np.uint64(high)).astype(np.int32)
 
     def uniform(self) -> Array:
-        """[n] float32 in [0, 1)."""
+        """Draw [n] float32 in [0, 1)."""
         return (self.bits() >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
 
 
@@ -337,7 +337,7 @@ class DeepSea:
     random_return = property(lambda self: 0.5**self.size - self.cost / 2)
 
     def right(self, row: Array, column: Array) -> Array:
-        """[B] the action that leads right from there: always the same one in a cell."""
+        """Return [B] the action that leads right from there: always the same one in a cell."""
         z = (np.asarray(row) * self.size + column + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         return (z >> np.uint64(40)).astype(np.int32) & 1

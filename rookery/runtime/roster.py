@@ -3,33 +3,27 @@
     absent ──Start──▶ starting ──ready──▶ working ──lost──▶ waiting (back-off) ──Start──▶ starting, the next life
                           └──────────lost───────────────────▲             working ──Stop──▶ absent (no room)
 
-It has no clock, no thread and no worker: it is told what happened and when, and `plan` says what to start and stop. A
-place (0, 1, ...) is the same logical worker for ever; each worker put there is a new life of it. Whatever an earlier
-life still says is not heard. A place that is lost again and again without progress in between ends the fleet: `Exhausted`.
+It has no clock, no thread and no worker: it is told what happened and when, and `plan` says what to start and stop. Its
+places, their lives, back-off and budgets are those of `rookery.supervision`, which the worker processes of environments
+have too; calls, room and the end of a fleet are its own. Whatever an earlier life still says is not heard. A place that is
+lost again and again without progress in between ends the fleet: `Exhausted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from rookery.envs.budget import Budget
 from rookery.runtime.interface import WorkerLost
+from rookery.supervision import BackOff, Budget, Life, Place, Start, State
 
-
-class Life(NamedTuple):
-    """One worker: the place that it fills and how many were there before it."""
-
-    place: int
-    number: int
-
-
-class Start(NamedTuple):
-    life: Life
+__all__ = ["Exhausted", "Life", "Roster", "Start", "Stop", "Terms", "span"]  # who has a roster speaks of lives and starts
 
 
 class Stop(NamedTuple):
+    """Stop the worker of this life: there is no room for it."""
+
     life: Life
 
 
@@ -47,7 +41,7 @@ class Terms:
     back_off: float = 0.1  # before the first replacement of a place; doubles with each loss without progress
     back_off_most: float = 30.0
     losses: int = 5  # of one place without progress in between; one more ends the fleet
-    good_calls: float = 1  # answered ones that give back one loss (see envs/budget.py)
+    good_calls: float = 1  # answered ones that give back one loss (see supervision.Budget)
     call_deadline: float | None = None  # for an answer; None: a call may take for ever
     start_deadline: float | None = None
 
@@ -56,16 +50,13 @@ class Terms:
             raise ValueError(f"a fleet of {self.least}..{self.most} workers: it needs at least 1, and no fewer at most")
 
 
-State = Literal["absent", "waiting", "starting", "working", "leaving"]
+@dataclass(eq=False)
+class _CalledPlace(Place):
+    calls: int = 0  # in flight
 
-
-@dataclass
-class _Place:
-    life: Life
-    budget: Budget
-    state: State = "absent"
-    since: float = float("-inf")  # waiting: until when; starting, working: when it last showed a sign of life
-    calls: int = 0
+    def vacate(self, state: State = "absent") -> None:
+        self.calls = 0
+        super().vacate(state)
 
 
 class Roster:
@@ -73,7 +64,8 @@ class Roster:
         """lives: the number of the life with which each place begins, where a fleet is continued."""
         self.terms = terms
         numbers = [*lives, *[0] * terms.most][: terms.most]
-        self._places = [_Place(Life(place, number), Budget(terms.losses)) for place, number in enumerate(numbers)]
+        back_off = BackOff(terms.back_off, terms.back_off_most)
+        self._places = [_CalledPlace(Life(i, number), Budget(terms.losses), back_off) for i, number in enumerate(numbers)]
         self.lost_calls = self.lost_workers = self.late = 0
 
     # ------------------------------------------------------------------------------------------ what to do
@@ -87,16 +79,16 @@ class Roster:
         for place in filled[:wanted]:
             if place.state == "leaving":  # there is room again
                 place.state = "working"
-            if place.state == "waiting" and now >= place.since:
-                steps.append(self._start(place, now))
+            if place.due(now):
+                steps.append(place.start(now))
         for place in filled[wanted:]:  # no room for these: they end what they are at, and leave
             place.state = "absent" if place.state == "waiting" else "leaving"
             if place.state == "leaving" and place.calls == 0:
                 steps.append(Stop(place.life))
-                self._vacate(place)
-        free = [p for p in self._places if p.state == "absent" and now >= p.since]
+                place.vacate()
+        free = [p for p in self._places if p.state == "absent" and p.due(now)]
         vacant = max(0, wanted - sum(p.state != "absent" for p in self._places))
-        return steps + [self._start(place, now) for place in free[:vacant]]
+        return steps + [place.start(now) for place in free[:vacant]]
 
     def wakes(self, now: float) -> float:
         """Return the seconds until the next back-off ends."""
@@ -113,19 +105,18 @@ class Roster:
 
     def overdue(self, now: float) -> list[Life]:
         """List the workers past the deadline of a call, or of their start."""
-        limits = {"starting": self.terms.start_deadline, "working": self.terms.call_deadline}
+        limits: dict[State, float | None] = {"starting": self.terms.start_deadline, "working": self.terms.call_deadline}
         limits["leaving"] = limits["working"]
-        late = lambda p, limit: limit is not None and (p.calls or p.state == "starting") and now - p.since > limit
-        return [p.life for p in self._places if late(p, limits.get(p.state))]
+        owing = [p for p in self._places if p.calls or p.state == "starting"]
+        return [p.life for p in owing if p.overdue(now, limits.get(p.state))]
 
     # ------------------------------------------------------------------------------------------ what happened
 
     def ready(self, life: Life, now: float) -> bool:
         """Note that a worker is made. False: it is of an earlier life."""
-        place = self._places[life.place]
         if not self.alive(life):
             return False
-        place.state, place.since = ("working" if place.state == "starting" else place.state), now
+        self._places[life.place].ready(now)
         return True
 
     def asked(self, life: Life, now: float) -> None:
@@ -153,7 +144,7 @@ class Roster:
     def seen(self, life: Life, now: float) -> None:
         """Note a sign of life of a worker."""
         if self.alive(life):
-            self._places[life.place].since = now
+            self._places[life.place].seen(now)
 
     def lost(self, life: Life, now: float, why: str) -> bool:
         """Note the loss of a worker and of its unanswered calls, and back off. False: that was known. Raises Exhausted."""
@@ -166,16 +157,17 @@ class Roster:
         if not place.budget.spend():
             times = f"{terms.losses + 1} times without enough answers in between"
             raise Exhausted(f"worker {life.place} was lost {times}. The last time: {why}")
-        self._vacate(place)
-        place.since = now + min(terms.back_off * 2 ** (place.budget.in_a_row - 1), terms.back_off_most)
-        place.state = "absent" if leaving else "waiting"
+        place.vacate()
+        place.await_back_off(now)
+        if leaving:
+            place.state = "absent"  # and not to be filled before the back-off is over, should there be room again
         return True
 
     # ---------------------------------------------------------------------------------------------- how it stands
 
     def alive(self, life: Life) -> bool:
         place = self._places[life.place]
-        return place.life == life and place.state in ("starting", "working", "leaving")
+        return place.life == life and place.alive
 
     @property
     def lives(self) -> list[int]:
@@ -185,16 +177,9 @@ class Roster:
     def count(self, *states: State) -> int:
         return sum(place.state in states for place in self._places)
 
-    def _start(self, place: _Place, now: float) -> Start:
-        place.state, place.since, place.calls = "starting", now, 0
-        return Start(place.life)
-
-    def _vacate(self, place: _Place) -> None:
-        place.life, place.calls, place.state = Life(place.life.place, place.life.number + 1), 0, "absent"
-
 
 def span(collectors: int | str) -> tuple[int, int]:
-    """4 -> (4, 4); "2..16" -> (2, 16)."""
+    """Read how many collectors there may be, at least and at most: 4 -> (4, 4); "2..16" -> (2, 16)."""
     least, dots, most = str(collectors).partition("..")
     if not least.isdigit() or (dots and not most.isdigit()):
         raise ValueError(f"--collectors {collectors}: write a number (4) or a range (2..16)")

@@ -15,7 +15,7 @@ from rookery.data.dataset import Dataset
 from rookery.data.interface import Table
 from rookery.data.refined import Refined
 from rookery.data.replay import batch_specs, table_for
-from rookery.envs.budget import GOOD_STEPS
+from rookery.envs.pools.restarts import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle
 from rookery.runtime.roster import Life, Roster, Terms

@@ -343,10 +343,11 @@ def test_every_way_to_run_an_environment_is_measured_with_the_choice():
 def test_kills_are_survived_and_what_is_torn_would_be_seen(monkeypatch):
     import numpy as np
 
+    from rookery.supervision import BackOff
     from rookery.types import TimeStep
     from rookery_bench import torn
 
-    monkeypatch.setattr("rookery.envs.processes.process_pool.BACK_OFF", (0.05, 0.05))  # these die young
+    monkeypatch.setattr("rookery.envs.processes.supervisor.BACK_OFF", BackOff(0.05, 0.05))  # these die young
     found = torn.play(torn.parse(["--steps", "20000", "--num-envs", "8", "--kill-seconds", "0.2"]))
     assert found.steps >= 20000 and found.kills >= 1 and found.torn == found.wrong == found.odd == 0 and found.episodes > 50
     env, seen = torn.Numbered(), torn.Tallied()

@@ -7,7 +7,7 @@ Fleet) drives them: nothing here steps an environment, stores a row or makes an 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -100,7 +100,8 @@ class League:
         return 4
 
     def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
-        nodes, edges = [], []
+        nodes: list[Node] = []
+        edges: list[Edge] = []
         for policy in self.policies:
             home = Node(
                 name=named("collector", policy), role="collector", agent=policy, hosted=True, worker=Collector,
@@ -168,12 +169,12 @@ class Trial:
     def __init__(self, agent: Agent, *, topology: Any, spec: Spec, make_pool: Any, seed: int) -> None:
         self._topology, self._made = topology, (agent, spec, make_pool)
         self._seed = seed
+        self._driver: Iterator[Progress] = iter(())
         self.adopt(None)
 
     def adopt(self, snapshot: PyTree | None) -> None:
         """Go on from the state of another member: weights, optimizer, environments."""
-        if snapshot is not None:
-            self._driver.close()
+        self.close()
         agent, spec, make_pool = self._made
         self._driver = self._topology.drive(Job(agent, spec, make_pool, LocalRuntime(), self._seed), snapshot)
         self._progress = next(self._driver)
@@ -193,7 +194,8 @@ class Trial:
         return self._progress.policies[MAIN], score
 
     def close(self) -> None:
-        self._driver.close()
+        if isinstance(self._driver, Generator):
+            self._driver.close()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,7 +196,7 @@ def test_reanalyze_with_unchanged_parameters_gives_the_targets_that_were_stored(
         state=state._replace(updates=state.updates + 1)))  # fmt: skip
     driver = Refining(num_envs=2, refiners=1, slots=1).drive(Job(still, envs.spec_of(Boards), make, runtime, 0))
     after(driver, 6)
-    driver.close()
+    driver.close()  # type: ignore[attr-defined]
     versions = {int(v) for batch in seen for v in np.unique(batch.rollout.version)}
     assert seen and versions, "no batch was played by the parameters that searched it again"
 
@@ -205,7 +205,7 @@ def test_reanalyze_with_unchanged_parameters_gives_the_targets_that_were_stored(
 
 
 def test_three_learners_of_a_league_have_their_own_queue_version_evaluation_and_place_in_a_snapshot(tmp_path: Any) -> None:
-    options = dict(rollout_length=8, network={"hidden": (8,)}, eval_episodes=2, runs=str(tmp_path), total_steps=10**6)
+    options: Any = dict(rollout_length=8, network={"hidden": (8,)}, eval_episodes=2, runs=str(tmp_path), total_steps=10**6)
     with Trainer(VTrace(), env="CartPole-v1", topology=League(), **options) as trainer:
         names = League.policies
         while any(trainer.advance().policies[name].version < 3 for name in names):
@@ -268,7 +268,7 @@ def test_a_job_without_collectors_learns_from_a_file_and_goes_on_with_the_same_d
 
 def test_the_weight_that_act_gives_reaches_the_learner_through_queue_and_replay() -> None:
     for algorithm in (VTrace(rollout_length=4, network=_small()), QTOpt(labelled=False)):
-        agent, seen = built(algorithm), []
+        agent, seen = built(algorithm), []  # type: Agent, list[Any]
 
         def act(params: PyTree, observation: PyTree, memory: PyTree, key: Any, explore: PyTree, agent: Agent = agent) -> Any:
             decision = agent.act(params, observation, memory, key, explore)

@@ -29,7 +29,15 @@ def test_links_and_files_that_the_page_names_are_there():
     assert links and all((PAGE.parent / link).exists() for link in links)
     files = re.findall(r"`(rookery/[\w/]+\.py)`", page)
     assert files and all((PAGE.parents[1] / file).exists() for file in files)
-    pools = re.findall(r"`([\w/]+)\.(\w+Pool)`", page)
-    assert len(pools) >= 7
-    for module, name in pools:
-        assert f"class {name}" in (PAGE.parents[1] / "rookery" / "envs" / f"{module}.py").read_text()
+
+
+def test_each_pool_is_named_with_the_file_that_holds_its_class():
+    """As `folder/module.ClassPool`, below rookery/envs; and every pool there is on the page."""
+    page, envs = PAGE.read_text(), PAGE.parents[1] / "rookery" / "envs"
+    named = set(re.findall(r"`([\w./]+)\.(\w+Pool)`", page))
+    held = {
+        (str(file.relative_to(envs).with_suffix("")), name)
+        for file in envs.rglob("*.py")
+        for name in re.findall(r"^class (\w+Pool)\b", file.read_text(), re.M)
+    }
+    assert named == held - {("pools/adapted", "AdaptedPool")}  # an AdaptedPool steps nothing: it is around another

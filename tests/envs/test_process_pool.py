@@ -20,7 +20,8 @@ from rookery import envs
 from rookery.envs import EnvironmentFailed
 from rookery.envs.pools.serial import SerialPool
 from rookery.envs.processes import fork_server
-from rookery.envs.processes.process_pool import CannotTravel, ProcessPool
+from rookery.envs.processes.mailbox import CannotTravel
+from rookery.envs.processes.process_pool import ProcessPool
 
 pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 
@@ -155,7 +156,7 @@ def test_workers_start_fast_without_jax_and_sleep_when_idle():
     import jax  # noqa: F401  (this process holds it, as one that trains does)
 
     with pool_of(Counter, 4) as pool:
-        assert not any(letters["made"]["jax"] for letters in pool._letters.values())
+        assert not any(worker.messages["made"]["jax"] for worker in pool._workers)
         pool.reset(0)
     began = time.monotonic()
     with pool_of(Counter, 4) as pool:  # the fork server is there by now
@@ -331,6 +332,23 @@ def test_a_paused_worker_that_wakes_late_writes_nowhere():
             time.sleep(0.1)
             os.kill(sleeper, 0)
         assert step.first.tolist() == [True, False]
+
+
+def test_environments_that_were_made_in_time_are_used_however_late_the_pool_looks():
+    """A caller that is away for longer than start_seconds, say in an evaluation, finds its new worker and not a late one."""
+    with pool_of(Counter, 2, processes=1) as pool:
+        pool.reset(0)
+        kill(pids(pool)[0])
+        assert advance_rebuilding(pool, np.zeros(2, int))[1]
+        pool._supervisor._start_seconds = 0.5
+        while not pids(pool):  # its back-off is not over
+            _, failures = advance_rebuilding(pool, np.zeros(2, int))
+            assert not failures
+        time.sleep(1.0)
+        until = time.monotonic() + 5
+        while advance_rebuilding(pool, np.zeros(2, int))[0].first.any():
+            assert time.monotonic() < until
+        assert len(pids(pool)) == 1 and pool._board.incarnation.tolist() == [1, 1]
 
 
 def test_a_slow_worker_is_not_a_hanging_one():

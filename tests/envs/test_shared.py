@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bad_envs import Checked, Counter
 
-from rookery.envs.processes import fork_server, shared
+from rookery.envs.processes import fork_server, shared_memory
 from rookery.envs.processes.cores import usable_cores
 from rookery.envs.processes.process_pool import ProcessPool
 from rookery.trees import tree_leaves
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker proc
 
 
 def described(num_envs=3):
-    return shared.describe(Checked.observation_space, Checked.action_space, num_envs)
+    return shared_memory.describe(Checked.observation_space, Checked.action_space, num_envs)
 
 
 def test_what_one_mapping_writes_another_reads_and_no_two_arrays_overlap():
     board = described()
-    fd = shared.allocate(shared.nbytes(board))
-    ours, theirs = shared.attach(fd, board), shared.attach(fd, board)
+    fd = shared_memory.allocate(shared_memory.nbytes(board))
+    ours, theirs = shared_memory.attach(fd, board), shared_memory.attach(fd, board)
     for number, leaf in enumerate(tree_leaves(ours)):
         leaf[...] = number % 100
     for number, leaf in enumerate(tree_leaves(theirs)):
@@ -35,8 +35,9 @@ def test_what_one_mapping_writes_another_reads_and_no_two_arrays_overlap():
 
 
 def test_too_little_memory_is_found_before_the_start_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(shared, "available_bytes", lambda: 100)
-    with pytest.raises(shared.NoSharedMemory, match=r"need .* MB of shared memory, but only 0.0 MB are.*--env-processes 0"):
+    monkeypatch.setattr(shared_memory, "available_bytes", lambda: 100)
+    said = r"need .* MB of shared memory, but only 0.0 MB are.*--env-processes 0"
+    with pytest.raises(shared_memory.NoSharedMemory, match=said):
         ProcessPool(Counter, 4, id="big", processes=1)
 
 
@@ -45,16 +46,16 @@ def test_without_anonymous_memory_a_small_dev_shm_falls_back_to_a_file(monkeypat
         raise OSError("not here")
 
     monkeypatch.setattr(os, "memfd_create", refuse)
-    monkeypatch.setattr(shared, "_room_in", lambda folder: 64 if folder == shared.SHM else 1 << 30)
-    monkeypatch.setattr(shared.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(shared_memory, "_room_in", lambda folder: 64 if folder == shared_memory.SHM else 1 << 30)
+    monkeypatch.setattr(shared_memory.tempfile, "gettempdir", lambda: str(tmp_path))
     with pytest.warns(UserWarning, match=r"/dev/shm has 0.0 MB free.*--shm-size=\d+m"):
         pool = ProcessPool(Counter, 2, id="small", processes=1)
     pool.reset(0)
     pool.send([0, 0])
     assert pool.recv().reward.tolist() == [1, 1] and not list(tmp_path.iterdir())
     pool.close()
-    monkeypatch.setattr(shared, "_room_in", lambda folder: 64)
-    with pytest.raises(shared.NoSharedMemory, match="neither /dev/shm"), pytest.warns(UserWarning):
+    monkeypatch.setattr(shared_memory, "_room_in", lambda folder: 64)
+    with pytest.raises(shared_memory.NoSharedMemory, match="neither /dev/shm"), pytest.warns(UserWarning):
         ProcessPool(Counter, 2, id="small", processes=1)
 
 

@@ -19,9 +19,10 @@ from looping_envs import Looping
 
 from rookery import envs
 from rookery.envs import EnvironmentFailed, Restarts
-from rookery.envs.budget import GOOD_STEPS, Budget
+from rookery.envs.pools.restarts import GOOD_STEPS
 from rookery.envs.processes import fork_server
 from rookery.runtime.roster import Exhausted, Life, Roster, Terms
+from rookery.supervision import Budget
 from rookery.types import EnvPool
 
 COUNT = int(os.environ.get("ROOKERY_FAULT_COUNT", "1"))

@@ -17,7 +17,7 @@ from looping_envs import Leaking
 from rookery import envs
 from rookery.data import memory
 from rookery.envs import Restarts
-from rookery.envs.processes import fork_server, process_pool
+from rookery.envs.processes import fork_server, supervisor
 from rookery.envs.processes.memory import sizes_mb
 
 HOST = 8 << 30
@@ -83,7 +83,7 @@ def test_a_checkpoint_of_a_nearly_empty_table_is_small(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 def test_a_worker_that_leaks_is_seen_and_replaced_at_the_end_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "WEIGH_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "WEIGH_SECONDS", 0.0)
     pool = envs.make(partial(Leaking, 2.0), 1, processes=1, max_mb=200.0)
     restarts, seen = Restarts(pool, allowed=0), []
     restarts.reset(0)

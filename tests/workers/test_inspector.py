@@ -12,7 +12,7 @@ from rookery.algorithms.ppo import PPO
 from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.networks import NetworkConfig
-from rookery.topologies.job import Meters
+from rookery.topologies.meters import Meters
 from rookery.trees import tree_leaves
 from rookery.types import Batch
 from rookery.workers.acting.shapes import rollout_specs
@@ -97,7 +97,7 @@ def test_what_it_looks_at_is_a_copy_of_columns_from_all_over_the_batch():
 
 
 def test_rows_between_two_looks_show_the_last():
-    meters = Meters()
+    meters = Meters(frozenset({"batches"}))
     update = Update(1, None, {"entropy": 1.0, "health/dead_units": 0.5}, None, 1, 0.0, 0, 0.0, 0.0)
     meters.learned(update)
     meters.learned(update._replace(report={"entropy": 0.9}), {"replay/size": 3.0})

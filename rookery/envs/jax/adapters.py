@@ -35,7 +35,7 @@ def known_ids(package: str) -> list[str]:
 
 
 def from_id(id: str, options: dict[str, Any]) -> JaxEnv:
-    """`<package>:<name>`; options go to the package's own constructor, those of gymnax's params and ours go there."""
+    """Make `<package>:<name>`; options go to the package's own constructor, those of gymnax's params and ours go there."""
     package, _, name = id.partition(":")
     if package == "gymnax":
         make = importlib.import_module("gymnax").make
@@ -51,7 +51,7 @@ def from_id(id: str, options: dict[str, Any]) -> JaxEnv:
 
 
 def from_object(env: Any, kind: str, options: dict[str, Any]) -> JaxEnv:
-    """An environment that the user made; `options` are gymnax's params or brax's `episode_length`."""
+    """Wrap an environment that the user made; `options` are gymnax's params or brax's `episode_length`."""
     given, params = env if isinstance(env, tuple) else (env, None)
     name = getattr(given, "name", None) or getattr(given, "id", None)
     id = f"{kind}:{name if isinstance(name, str) else type(given).__name__}"
@@ -87,7 +87,7 @@ def gymnax_env(env: Any, params: Any, id: str) -> JaxEnv:
 
 
 def _gymnasium_space(space: Any) -> gs.Space:
-    """gymnax's spaces have the names and attributes of gymnasium's, which are taken as they are."""
+    """Convert a space: gymnax's have the names and attributes of gymnasium's, which are taken as they are."""
     if isinstance(space, gs.Space):
         return space
     kind = type(space).__name__

@@ -42,7 +42,7 @@ class JaxEnv(NamedTuple):
 
 
 def like(tree: PyTree, shapes: PyTree) -> PyTree:
-    """`tree` with the types of `shapes`, strongly typed: a step then gives exactly what a reset gave."""
+    """Cast `tree` to the types of `shapes`, strongly typed: a step then gives exactly what a reset gave."""
     return jax.tree.map(lambda x, s: x if is_key(s) else jax.lax.convert_element_type(x, s.dtype), tree, shapes)
 
 
@@ -54,7 +54,7 @@ def canonical_env(
     reset: Callable[[Array], tuple[PyTree, PyTree]],
     step: Callable[[PyTree, PyTree, Array], tuple[PyTree, JaxStep]],
 ) -> JaxEnv:
-    """A JaxEnv from functions that may be careless about types; a shape that differs from the space is refused.
+    """Make a JaxEnv of functions that may be careless about types; a shape that differs from the space is refused.
 
     The spaces are the environment's own; the observation is made canonical, and what `step` is given counts from
     `start` and is clipped, as it would be by a pool.
@@ -79,7 +79,7 @@ def canonical_env(
 
 
 def action_encoder(space: gs.Space) -> Callable[[PyTree], PyTree]:
-    """`spaces.action_encoder` for traced values: nothing can be refused here, only added and clipped."""
+    """Return `spaces.action_encoder` for traced values: nothing can be refused here, only added and clipped."""
     if isinstance(space, gs.Dict):
         parts = {key: action_encoder(sub) for key, sub in space.items()}
         return lambda action: {key: encode(action[key]) for key, encode in parts.items()}

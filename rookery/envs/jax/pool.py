@@ -18,8 +18,8 @@ from rookery.envs.jax.env import JaxEnv
 from rookery.envs.jax.slots import SlotAnswer, Slots, compiled, from_host, slot_seeds, to_host
 from rookery.envs.pools.pool import (
     EnvironmentFailed,
-    LetterBox,
     OnNan,
+    PendingActions,
     Tally,
     clip_step,
     env_ids,
@@ -33,7 +33,7 @@ from rookery.types import Array, Episode, PyTree, TimeStep
 
 
 class JaxPool:
-    """Many copies of one environment, which must have been built once and for all (`jax_sources.build`)."""
+    """Many copies of one environment, which must have been built once and for all (`sources.build`)."""
 
     stack_axis: int | None = None
     on_nan: OnNan = "stop"
@@ -46,14 +46,14 @@ class JaxPool:
         self._ids = [env_ids(group) for group in self.groups]
         self._encode = [spaces.action_encoder(self.spec.action, len(ids)) for ids in self._ids]
         self._leaves = [(path or "observation", keys) for path, keys, _ in spaces.leaves(self.spec.observation)]
-        self._box, self._tally = LetterBox(groups), Tally(self.groups)
+        self._box, self._tally = PendingActions(groups), Tally(self.groups)
         self._slots: list[Slots] = []
         self._coming: list[tuple[Slots, SlotAnswer]] = []  # of each group, what its next recv gives
         self._fresh = np.zeros(num_envs, bool)  # rebuilt, to be reset by the next recv
         self._last: list[TimeStep] = []
 
     def reset(self, seed: int | None = None) -> TimeStep:
-        """All environments, each seeded from (seed, env id); without a seed, that of the constructor."""
+        """Reset all environments, each seeded from (seed, env id); without a seed, that of the constructor."""
         self._seed = self._seed if seed is None else seed
         self._incarnation[:], self._fresh[:] = 0, False
         self._coming = [self._programs.start(self._seeds(group)) for group in self.groups]
@@ -64,7 +64,7 @@ class JaxPool:
         return join(self._last)
 
     def send(self, action: PyTree, group: int = 0) -> None:
-        """Returns at once. The action is copied: jax may otherwise read the caller's array later."""
+        """Dispatch a step and return at once. The action is copied: jax may otherwise read the caller's array later."""
         action = jax.tree.map(jnp.array, self._encode[group](action))
         self._box.put(action, group)
         self._coming[group] = self._programs.advance(self._slots[group], action)
@@ -83,7 +83,7 @@ class JaxPool:
         return step
 
     def rebuild(self, env_id: int) -> None:
-        """A fresh episode with a new key in that slot; there is nothing else that could be broken."""
+        """Start a fresh episode with a new key in that slot; there is nothing else that could be broken."""
         group_of(self.groups, env_id)
         self._tally.abort(env_id)
         self._incarnation[env_id] += 1
@@ -105,7 +105,7 @@ class JaxPool:
         }
 
     def restore(self, snapshot: PyTree) -> TimeStep:
-        """Continues bit for bit; the number of groups may differ from that of the pool that was saved."""
+        """Continue bit for bit; the number of groups may differ from that of the pool that was saved."""
         saved = len(snapshot["fresh"])
         if saved != self.num_envs:
             raise ValueError(f"the snapshot has {saved} environments, this pool {self.num_envs}")

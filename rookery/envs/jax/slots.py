@@ -82,17 +82,17 @@ def programs(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
 
 
 def slot_seeds(seed: int, env_ids: Sequence[int], incarnations: Sequence[int]) -> np.ndarray:
-    """[B] uint32: of each environment, from (seed, env id, incarnation)."""
+    """Return the seed, [B] uint32, of each environment, from (seed, env id, incarnation)."""
     return np.array([derive_seed(seed, env, incarnation) for env, incarnation in zip(env_ids, incarnations)], np.uint32)
 
 
 def to_host(leaf: Array) -> np.ndarray:
-    """A leaf of any state, keys included, as a plain array."""
+    """Copy a leaf of any state, keys included, into a numpy array."""
     return np.array(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
 def from_host(value: Array, like: Array) -> Array:
-    """What `to_host` made, as it was; `like`: any leaf of that type."""
+    """Convert what `to_host` made back; `like`: any leaf of that type."""
     copied = jnp.array(value)
     return jax.random.wrap_key_data(copied, impl=jax.random.key_impl(like)) if is_key(like) else copied
 
@@ -102,5 +102,5 @@ def _keys(seed: Array, count: Array) -> Array:
 
 
 def _where(rows: Array, a: Array, b: Array) -> Array:
-    """a where rows [B], else b; both [B, ...]."""
+    """Return a where rows [B], else b; both [B, ...]."""
     return jnp.where(rows.reshape(rows.shape + (1,) * (a.ndim - 1)), a, b)

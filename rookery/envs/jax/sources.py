@@ -30,11 +30,12 @@ PACKAGES = ("gymnax", "brax", "pgx")
 
 
 def is_jax_id(id: str) -> bool:
+    """Return whether an id names an environment written in JAX."""
     return id.partition(":")[0] in ("jax", *PACKAGES) and ":" in id
 
 
 def kind_of(value: Any) -> str | None:
-    """Whose interface it has: "ours", "gymnax", "pgx" or "brax"; None for anything else, e.g. a gymnasium.Env."""
+    """Return whose interface it has: "ours", "gymnax", "pgx" or "brax"; None for anything else, e.g. a gymnasium.Env."""
     if isinstance(value, (type, gymnasium.Env)):
         return None  # a class makes environments, and is none itself
     if isinstance(value, tuple) and not hasattr(value, "_fields") and len(value) == 2:
@@ -52,7 +53,7 @@ def kind_of(value: Any) -> str | None:
 
 
 class Peeked:
-    """A user's factory, called once to see what it makes: an environment written in JAX has a pool of its own.
+    """A user's factory that was called once to see what it makes: an environment written in JAX has a pool of its own.
 
     What it made then is what the first call gives, so that nothing is made in vain. A class of gymnasium environments
     needs no look.
@@ -71,9 +72,9 @@ class Peeked:
 
 
 def build(env: Any, options: dict[str, Any] | None = None) -> JaxEnv:
-    """The JaxEnv of an id or of an object for which `kind_of` has a name. Imports jax.
+    """Return the JaxEnv of an id or of an object for which `kind_of` has a name. Imports jax.
 
-    The same again for the same again, so that every pool of a run uses what the first one compiled.
+    The same arguments give the same object again, so that every pool of a run uses what the first one compiled.
     """
     key = tuple(sorted((options or {}).items()))
     try:

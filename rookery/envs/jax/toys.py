@@ -118,6 +118,6 @@ _MAKERS: dict[str, tuple[type, Callable[[Any], JaxEnv]]] = {
 
 
 def toy_env(name: str, options: dict[str, Any]) -> JaxEnv:
-    """The environment `jax:<name>`."""
+    """Make the environment `jax:<name>`."""
     cls, maker = _MAKERS[name]
     return maker(read_options(cls, f"jax:{name}", options))

@@ -1,4 +1,4 @@
-"""`PoolOptions` applied: to the answers of any pool (`AdaptedPool`), and to single observations (a Policy's).
+"""Apply `PoolOptions`: to the answers of any pool (`AdaptedPool`), and to single observations (a Policy's).
 
 Episodes stay counted as they were played: `take_episodes` is the inner pool's. Frames are stacked here and not in the
 environments, so that a pool of any kind can have them; a stack starts anew at each `first`.
@@ -20,7 +20,7 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 
 
 class Adapter:
-    """Canonical observations and rewards of an environment [B, ...] -> those that the agent sees.
+    """Convert canonical observations and rewards of an environment [B, ...] into those that the agent sees.
 
     `frames` [B, k, ...] are the last observations: `()` where nothing is stacked.
     """
@@ -37,15 +37,15 @@ class Adapter:
             raise ValueError(f"grayscale is for uint8 images [H, W, 3], and {space} has none")
 
     def start(self, num_envs: int) -> PyTree:
-        """The frames before the first observation."""
+        """Return the frames before the first observation."""
         return spaces.zeros(self.space, (num_envs,)) if self.k > 1 else ()
 
     def push(self, frames: PyTree, observation: PyTree, first: Array) -> PyTree:
-        """The frames after another observation; where `first`, those before it are zero."""
+        """Return the frames after another observation; where `first`, those before it are zero."""
         return self._push(self._inner, (), frames, observation, first) if self.k > 1 else ()
 
     def show(self, frames: PyTree, observation: PyTree) -> PyTree:
-        """What the agent sees, when `frames` end with that observation."""
+        """Return what the agent sees, when `frames` end with that observation."""
         return frames if self.k > 1 else self._single(self._inner, (), observation)
 
     def reward(self, reward: Array) -> Array:
@@ -62,7 +62,7 @@ class Adapter:
         return isinstance(leaf, gs.Box) and leaf.dtype == np.uint8 and len(leaf.shape) == 3 and leaf.shape[-1] == 3
 
     def _spaces(self, space: gs.Space, keys: tuple[Any, ...]) -> gs.Space:
-        """The space of a single observation after grayscale and scale."""
+        """Return the space of a single observation after grayscale and scale."""
         if isinstance(space, gs.Dict):
             return gs.Dict({key: self._spaces(sub, (*keys, key)) for key, sub in space.items()})
         if isinstance(space, gs.Tuple):
@@ -120,7 +120,7 @@ class Adapter:
 
 
 def adapted_spec(spec: Spec, options: PoolOptions) -> Spec:
-    """What the agent sees; `raw` stays the environment's own, and `pool` says what lies between."""
+    """Return the spec of what the agent sees; `raw` stays the environment's own, and `pool` says what lies between."""
     space = Adapter(spec.observation, options).space
     return spec._replace(observation=space, raw=spec.raw or (spec.observation, spec.action), pool=options)
 
@@ -160,7 +160,7 @@ class AdaptedPool:
         self.pool.rebuild(env_id)
 
     def take_episodes(self) -> list[Episode]:
-        """As they were played: rewards neither scaled nor clipped."""
+        """Return the episodes as they were played: rewards neither scaled nor clipped."""
         return self.pool.take_episodes()
 
     def snapshot(self) -> PyTree | None:

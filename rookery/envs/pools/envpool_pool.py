@@ -28,8 +28,8 @@ import numpy as np
 from rookery import spaces
 from rookery.envs.pools.pool import (
     EnvironmentFailed,
-    LetterBox,
     OnNan,
+    PendingActions,
     Tally,
     check_options,
     clip_step,
@@ -82,7 +82,7 @@ class EnvpoolPool:
         self._decode = spaces.observation_decoder(observation)
         self._encode = [spaces.action_encoder(action, len(ids)) for ids in self._ids]
         self._leaves = [(path or "observation", keys) for path, keys, _ in spaces.leaves(observation)]
-        self._box, self._tally = LetterBox(groups), Tally(self.groups)
+        self._box, self._tally = PendingActions(groups), Tally(self.groups)
         self._ended = [np.zeros(len(ids), bool) for ids in self._ids]  # [B]: the next answer is a first one
         self._over = [np.zeros(len(ids), bool) for ids in self._ids]  # [B]: of a game, and not only of a life
         self._fresh = np.zeros(num_envs, bool)  # rebuilt, to be reset by the next recv
@@ -91,7 +91,7 @@ class EnvpoolPool:
         self._life_rows: list[deque[int]] = [deque() for _ in range(num_envs)]  # the same, of games that are over
 
     def reset(self, seed: int | None = None) -> TimeStep:
-        """All environments, made anew where that is what a seed takes; without one, that of the constructor."""
+        """Reset all environments, made anew where that is what a seed takes; without one, that of the constructor."""
         self._drain()
         if self._used or (seed is not None and seed != self._seed):
             self._seed = self._seed if seed is None else seed
@@ -142,12 +142,12 @@ class EnvpoolPool:
         self._fresh[env_id] = True
 
     def take_episodes(self) -> list[Episode]:
-        """Whole games, as they were played; steps that only began a life are not counted."""
+        """Return whole games, as they were played; steps that only began a life are not counted."""
         episodes = self._tally.take()
         return [e._replace(length=e.length - self._life_rows[e.env_id].popleft()) for e in episodes]
 
     def snapshot(self) -> PyTree | None:
-        """None: EnvPool does not give its environments' states away."""
+        """Return None: EnvPool does not give its environments' states away."""
         self._box.require_idle("snapshot()")
         return None
 

@@ -1,4 +1,4 @@
-"""What every pool needs: groups, the letter box between send and recv, seeds, episode counts, errors.
+"""Parts that every pool needs: groups, the actions between send and recv, seeds, episode counts, errors.
 
 A pool is any class that follows `rookery.types.EnvPool`; nothing inherits from anything here. A pool whose
 environments live in other processes can use the same pieces.
@@ -39,12 +39,12 @@ class EnvironmentFailed(RuntimeError):
         self.env_id, self.lost, self.kind = env_id, lost or (env_id,), kind
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that it can come from another process."""
+        """Let it be pickled, to come from another process."""
         return EnvironmentFailed, (str(self), self.env_id, self.lost, self.kind)
 
 
 def split(num_envs: int, groups: int) -> tuple[slice, ...]:
-    """`groups` contiguous slices of nearly equal size."""
+    """Cut environments into `groups` contiguous slices of nearly equal size."""
     if not 1 <= groups <= num_envs:
         raise ValueError(f"{num_envs} environments cannot be split into {groups} groups: take 1 to {num_envs}")
     edges = [num_envs * g // groups for g in range(groups + 1)]
@@ -52,7 +52,7 @@ def split(num_envs: int, groups: int) -> tuple[slice, ...]:
 
 
 def group_of(groups: tuple[slice, ...], env_id: int) -> int:
-    """The index of the group that holds the environment."""
+    """Return the index of the group that holds the environment."""
     for index, group in enumerate(groups):
         if group.start <= env_id < group.stop:
             return index
@@ -60,14 +60,14 @@ def group_of(groups: tuple[slice, ...], env_id: int) -> int:
 
 
 def env_ids(group: slice) -> Array:
-    """[B] int32, read-only: it is handed out again and again."""
+    """Return the environments of a group: [B] int32, read-only, as it is handed out again and again."""
     ids = np.arange(group.start, group.stop, dtype=np.int32)
     ids.flags.writeable = False
     return ids
 
 
 def derive_seed(seed: int, *key: int) -> int:
-    """A seed in [0, 2**31) for e.g. (environment, incarnation); different keys give unrelated streams."""
+    """Derive a seed in [0, 2**31) for e.g. (environment, incarnation); different keys give unrelated streams."""
     return int(np.random.SeedSequence((check_seed(seed), *key)).generate_state(1)[0]) % MAX_SEED
 
 
@@ -78,7 +78,7 @@ def check_seed(seed: int) -> int:
 
 
 def not_finite(array: Array) -> Array:
-    """Rows [n] of `array` [B, ...] with a NaN or an infinity; empty, after one dot product, if there are none."""
+    """Return the rows [n] of `array` [B, ...] with a NaN or an infinity; empty, after one dot product, if there are none."""
     if array.dtype.kind != "f":
         return ()
     flat = array.reshape(-1)
@@ -88,7 +88,7 @@ def not_finite(array: Array) -> Array:
 
 
 def find_not_finite(step: TimeStep, leaves: list[tuple[str, tuple[Any, ...]]]) -> tuple[str, int] | None:
-    """(name, row) of a reward or a leaf of the observation, given as (name, keys), that is not finite; None if all are."""
+    """Return (name, row) of a reward or a leaf of the observation, given as (name, keys), that is not finite; None: all are."""
     for name, keys in [("reward", None), *leaves]:
         leaf = step.reward if keys is None else step.observation
         for key in keys or ():
@@ -100,19 +100,19 @@ def find_not_finite(step: TimeStep, leaves: list[tuple[str, tuple[Any, ...]]]) -
 
 
 def not_finite_kind(on_nan: OnNan) -> Kind:
-    """Of the failure of an environment that answered a NaN or an infinity."""
+    """Return the kind of failure that a NaN or an infinity is."""
     return "dropped" if on_nan == "drop-episode" else "not finite"
 
 
 def clipped(array: Array, low: Any = -np.inf, high: Any = np.inf) -> Array:
-    """A copy of `array` in which NaN is 0 and an infinity is the bound on its side, or UNBOUNDED where there is none."""
+    """Return a copy of `array` in which NaN is 0 and an infinity is the bound on its side, or UNBOUNDED where there is none."""
     low, high = (np.where(np.isfinite(bound), bound, side * UNBOUNDED) for bound, side in ((low, -1), (high, 1)))
     finite = np.where(np.isnan(array), np.clip(0, low, high), np.where(array < 0, low, high))
     return np.where(np.isfinite(array), array, finite).astype(array.dtype)
 
 
 def clip_step(step: TimeStep, observation: Any) -> tuple[TimeStep, int]:
-    """A step with finite numbers alone, copied where it has others, and in how many rows it had. observation: its space."""
+    """Make the numbers of a step finite, in a copy where some are not; with how many rows had such. observation: its space."""
     bad = np.zeros(len(step.reward), bool)
 
     def leaf(array: Array, low: Any = -np.inf, high: Any = np.inf) -> Array:
@@ -132,18 +132,18 @@ def clip_step(step: TimeStep, observation: Any) -> tuple[TimeStep, int]:
 
 
 def join(steps: list[TimeStep]) -> TimeStep:
-    """One TimeStep of every group: a copy, so that it outlives the next `send`."""
+    """Join the steps of all groups into one TimeStep: a copy, so that it outlives the next `send`."""
     return TimeStep(*(tree_map(lambda *leaves: np.concatenate(leaves), *parts) for parts in zip(*steps)))
 
 
 def read_options(cls: type, id: str, options: dict[str, Any]) -> Any:
-    """An instance of the dataclass `cls`; an unknown option is an error that names the near one."""
+    """Make an instance of the dataclass `cls`; an unknown option is an error that names the near one."""
     check_options(id, options, [field.name for field in fields(cls)])
     return cls(**options)
 
 
 def check_options(id: str, options: dict[str, Any], known: list[str]) -> None:
-    """Refuses an option that is not among the known ones, naming the near one."""
+    """Refuse an option that is not among the known ones, naming the near one."""
     for name in options:
         if name not in known:
             near = get_close_matches(name, known, n=1)
@@ -151,8 +151,8 @@ def check_options(id: str, options: dict[str, Any], known: list[str]) -> None:
             raise ValueError(f"{id!r} has no option {name!r}: {hint}Its options are {', '.join(known) or 'none'}.")
 
 
-class LetterBox:
-    """The action of each group between `send` and `recv`, with the two ways to misuse them."""
+class PendingActions:
+    """Hold the action of each group between `send` and `recv`; raise where these are called out of turn."""
 
     def __init__(self, groups: int) -> None:
         self._actions: list[PyTree | None] = [None] * groups
@@ -189,7 +189,7 @@ class LetterBox:
 
 
 class Tally:
-    """Return and length of the episodes.
+    """Count return and length of the episodes.
 
     `add` only notes a row; a block of rows is worked off at once, when it is full or somebody asks. That costs a
     fifth of counting at each step, where a dozen cold numpy calls are dear. A row that starts an episode counts
@@ -216,7 +216,7 @@ class Tally:
         count.total[b], count.began[b] = 0, count.row[b] + 1
 
     def add(self, group: int, reward: Array, ended: Array) -> None:
-        """One row [B] of every environment of the group."""
+        """Add one row [B] of every environment of the group."""
         count = self._counts[group]
         count.reward[count.noted], count.ended[count.noted] = reward, ended
         count.noted += 1
@@ -224,14 +224,14 @@ class Tally:
             self._work_off(group)
 
     def take(self) -> list[Episode]:
-        """Those that ended since the last call, in the order of time (and of environments within a row)."""
+        """Return the episodes that ended since the last call, in the order of time (and of environments within a row)."""
         for group in range(len(self._groups)):
             self._work_off(group)
         ended, self._ended = self._ended, []
         return [episode for _, episode in sorted(ended)]
 
     def snapshot(self) -> dict[str, Array]:
-        """With the episodes that nobody has taken yet, which stay to be taken."""
+        """Save the running episodes, and those that nobody has taken yet, which stay to be taken."""
         for group in range(len(self._groups)):
             self._work_off(group)
         return {

@@ -1,12 +1,17 @@
-"""Environments that fail are rebuilt, within a budget: a run survives a crash now and then, but not a crash loop."""
+"""Rebuild environments that fail, within a budget: a run survives a crash now and then, but not a crash loop.
+
+The budget is that of `rookery.supervision`. A collector and the evaluator hold a `Restarts` around their pool.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from rookery.envs.budget import GOOD_STEPS, Budget
 from rookery.envs.pools.pool import EnvironmentFailed, Kind
+from rookery.supervision import Budget
 from rookery.types import EnvPool, TimeStep
+
+GOOD_STEPS = 50  # of an environment: what they give back is one restart; a whole episode gives back all
 
 
 class Incident(NamedTuple):
@@ -19,9 +24,9 @@ class Incident(NamedTuple):
 
 
 class Restarts:
-    """Resets and receives from a pool; what fails is rebuilt, `allowed` times without progress in between.
+    """Reset and receive from a pool; rebuild what fails, `allowed` times without progress in between.
 
-    Whoever is rebuilt is charged, so all that lived in a process that died; progress is counted of each by itself.
+    Every environment that is rebuilt is charged, so all of a process that died; progress is counted of each by itself.
     """
 
     def __init__(self, pool: EnvPool, *, allowed: int) -> None:
@@ -31,6 +36,7 @@ class Restarts:
         self._clipped = 0  # answers, as the pool has counted them
 
     def reset(self, seed: int) -> TimeStep:
+        """Reset all environments, rebuilding those that fail to."""
         while True:
             try:
                 return self._pool.reset(seed)
@@ -38,12 +44,13 @@ class Restarts:
                 self._rebuild(error)
 
     def recv(self, group: int = 0) -> TimeStep:
+        """Wait for the answers of a group, rebuilding what fails meanwhile."""
         while (answer := self.try_recv(group)) is None:
             pass
         return answer
 
     def try_recv(self, group: int = 0) -> TimeStep | None:
-        """None: it failed and is being rebuilt. Who does not want to wait for that receives again later."""
+        """Wait for the answers of a group; None: one failed and is being rebuilt, and the caller may receive again later."""
         try:
             step = self._pool.recv(group)
         except EnvironmentFailed as error:
@@ -54,7 +61,7 @@ class Restarts:
         return step
 
     def take(self) -> list[Incident]:
-        """The incidents since the last call."""
+        """Return the incidents since the last call."""
         incidents, self._incidents = self._incidents, []
         if (clipped := getattr(self._pool, "clipped", 0)) != self._clipped:
             incidents.append(Incident((), "", "clipped", clipped - self._clipped))
@@ -62,7 +69,7 @@ class Restarts:
         return incidents
 
     def _credit(self, step: TimeStep) -> None:
-        """Steps that were answered pay for the failures before them."""
+        """Credit the steps that were answered to the budgets of environments that failed before."""
         begin, ended = int(step.env_ids[0]), step.terminated | step.truncated
         for env in [env for env in self._debts if begin <= env < begin + len(ended)]:
             debt, row = self._debts[env], env - begin

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, stepped one after the other in this process.
+"""Step any Gymnasium environment in this process, one after the other.
 
 Observations are written into two alternating sets of preallocated arrays per group, so an answer stays whole
 until the one after the next is received, and an environment that reuses its own buffers does no harm. The step
@@ -16,8 +16,8 @@ from rookery.envs.gym_envs import AnswerRows, Broken, Failure, GymEnvs, MakeEnv,
 from rookery.envs.pools import stalls
 from rookery.envs.pools.pool import (
     EnvironmentFailed,
-    LetterBox,
     OnNan,
+    PendingActions,
     Tally,
     derive_seed,
     env_ids,
@@ -49,14 +49,14 @@ class SerialPool:
         self.spec = spaces.spec_of(self._gym_envs.observation, self._gym_envs.action, id)
         self._ids = [env_ids(group) for group in self.groups]
         self._encode = [spaces.action_encoder(self._gym_envs.action, len(ids)) for ids in self._ids]
-        self._box, self._tally = LetterBox(groups), Tally(self.groups)
+        self._box, self._tally = PendingActions(groups), Tally(self.groups)
         self._answers = [tuple(self._allocate(group) for _ in range(2)) for group in self.groups]
         self._turn = [0] * groups  # which of the two answers was given last
         self._todo: list[list[int]] = [[] for _ in self.groups]  # environments that recv() still has to step
         self._failed: list[dict[int, Failure]] = [{} for _ in self.groups]  # and those that wait to be rebuilt
 
     def reset(self, seed: int | None = None) -> TimeStep:
-        """All environments, each seeded from (seed, env id); without a seed, that of the constructor."""
+        """Reset all environments, each seeded from (seed, env id); without a seed, that of the constructor."""
         self._seed = self._seed if seed is None else seed
         self._tally.start_all()
         self._box.clear_all()
@@ -72,13 +72,13 @@ class SerialPool:
         return self._everything()
 
     def send(self, action: PyTree, group: int = 0) -> None:
-        """Returns at once: the environments are stepped by `recv`."""
+        """Keep the actions and return at once: the environments are stepped by `recv`."""
         self._box.put(tree_map(np.copy, self._encode[group](action)), group)  # it may be the caller's own array
         self._turn[group] ^= 1
         self._todo[group] = self._ids[group].tolist()
 
     def recv(self, group: int = 0) -> TimeStep:
-        """Steps what is left to step. After a failure and a `rebuild`, only the rebuilt one is."""
+        """Step what is left to step. After a failure and a `rebuild`, only the rebuilt one is."""
         action, start = self._box.peek(group), self.groups[group].start
         answer, todo, failed = self._answers[group][self._turn[group]], self._todo[group], self._failed[group]
         if todo:
@@ -94,7 +94,7 @@ class SerialPool:
 
     @property
     def clipped(self) -> int:
-        """Answers whose numbers were made finite."""
+        """Count the answers whose numbers were made finite."""
         return self._gym_envs.clipped
 
     def _failed_by(self, failure: Failure) -> EnvironmentFailed:
@@ -117,7 +117,7 @@ class SerialPool:
         return self._tally.take()
 
     def snapshot(self) -> PyTree | None:
-        """None unless every environment has `get_state()` and `set_state(state)`: see GymEnvs.snapshot."""
+        """Save all environments; None unless every one has `get_state()` and `set_state(state)`: see GymEnvs.snapshot."""
         self._box.require_idle("snapshot()")
         saved = self._gym_envs.snapshot()
         if saved is None:
@@ -151,7 +151,7 @@ class SerialPool:
         return TimeStep(self._ids[group], a.observation, a.reward, a.terminated, a.truncated, a.first)
 
     def _everything(self) -> TimeStep:
-        """The last answers of all groups, copied."""
+        """Return the last answers of all groups, copied."""
         return join([self._shown(group) for group in range(len(self.groups))])
 
     def _tell_notes(self) -> None:

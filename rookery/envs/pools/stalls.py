@@ -1,6 +1,7 @@
-"""Which environments of this process do not answer. Nobody can interrupt them: whoever looks can only say so, or leave.
+"""Find environments of this process that hang: a call of `reset` or `step` that does not return.
 
-Worker processes are watched, and killed, by their pool; what is stepped in process is looked at here, by another thread.
+Worker processes that hang are killed by their pool. A call in this process cannot be interrupted: another thread (the
+watchdog, `run/watchdog.py`) looks at it here, and can only say so or end the run.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ class Stall(NamedTuple):
 
 
 def watch(gym_envs: GymEnvs) -> None:
-    """Lets everyone who looks see these environments, for as long as they are there."""
+    """Register environments to be looked at, for as long as they exist."""
     with _lock:
         _watched.add(gym_envs)
 
 
 class Stalls:
-    """Remembers since when each GymEnvs has been in the call that it is in: `look` is to be called again and again."""
+    """Time the call that each GymEnvs is in, as seen from outside: `look` is to be called again and again."""
 
     def __init__(self) -> None:
         self._since: weakref.WeakKeyDictionary[GymEnvs, tuple[tuple[int, int], float]] = weakref.WeakKeyDictionary()
 
     def look(self, now: float) -> Stall | None:
-        """The call that has taken longest so far, as far as was seen; None: nobody is in one."""
+        """Return the call that has taken longest so far, as far as was seen; None: nobody is in one."""
         longest = None
         with _lock:
             watched = list(_watched)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rookery import spaces
-from rookery.envs.pools.pool import LetterBox, Tally, check_seed, env_ids, join, read_options, split
+from rookery.envs.pools.pool import PendingActions, Tally, check_seed, env_ids, join, read_options, split
 from rookery.envs.toys import TOYS, Draws, State, Toy
 from rookery.types import Episode, PyTree, TimeStep
 
@@ -23,12 +23,12 @@ class ToyPool:
         self.spec = spaces.spec_of(self.toy.observation, self.toy.action, id)
         self._ids = [env_ids(group) for group in self.groups]
         self._encode = [spaces.action_encoder(self.toy.action, len(ids)) for ids in self._ids]
-        self._box, self._tally = LetterBox(groups), Tally(self.groups)
+        self._box, self._tally = PendingActions(groups), Tally(self.groups)
         self._state: State = {}
         self._last: list[TimeStep] = []
 
     def reset(self, seed: int | None = None) -> TimeStep:
-        """All environments, each seeded from (seed, env id); without a seed, that of the constructor."""
+        """Reset all environments, each seeded from (seed, env id); without a seed, that of the constructor."""
         self._seed = self._seed if seed is None else seed
         own = {"ended": np.bool_, "time": np.int32, "counter": np.uint64, "incarnation": np.int32}
         self._state = {name: np.zeros(self.num_envs, dtype) for name, dtype in own.items()}
@@ -81,7 +81,7 @@ class ToyPool:
         return {"state": state, "last": last, "tally": self._tally.snapshot(), "seed": np.array(self._seed)}
 
     def restore(self, snapshot: PyTree) -> TimeStep:
-        """Continues bit for bit; the number of groups may differ from that of the pool that was saved."""
+        """Continue bit for bit; the number of groups may differ from that of the pool that was saved."""
         saved = len(snapshot["state"]["key"])
         if saved != self.num_envs:
             raise ValueError(f"the snapshot has {saved} environments, this pool {self.num_envs}")

@@ -1,4 +1,4 @@
-"""Environments that Gymnasium itself steps as numpy arrays (`vector_entry_point`, e.g. CartPole-v1).
+"""Step environments that Gymnasium itself steps as numpy arrays (`vector_entry_point`, e.g. CartPole-v1).
 
 One VectorEnv per group; all environments of a group share one random generator, seeded from (seed, group). The
 VectorEnv must reset on the next step, which is what TimeStep promises too, so its answers are passed on as they
@@ -19,8 +19,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rookery import spaces
 from rookery.envs.pools.pool import (
     EnvironmentFailed,
-    LetterBox,
     OnNan,
+    PendingActions,
     Tally,
     clip_step,
     derive_seed,
@@ -74,13 +74,13 @@ class VectorisedPool:
         self._decode = spaces.observation_decoder(self._observation)
         self._encode = [spaces.action_encoder(self._action, len(ids)) for ids in self._ids]
         self._leaves = [(path or "observation", keys) for path, keys, _ in spaces.leaves(self._observation)]
-        self._box, self._tally = LetterBox(groups), Tally(self.groups)
+        self._box, self._tally = PendingActions(groups), Tally(self.groups)
         self._ended = [np.zeros(len(ids), bool) for ids in self._ids]  # [B]: the next answer is a first one
         self._restart: set[int] = set()  # groups whose VectorEnv is new and not yet reset
         self._last: list[TimeStep] = []
 
     def reset(self, seed: int | None = None) -> TimeStep:
-        """All environments; without a seed, that of the constructor."""
+        """Reset all environments; without a seed, that of the constructor."""
         self._seed = self._seed if seed is None else seed
         self._incarnation = [0] * len(self.groups)
         self._restart.clear()
@@ -90,7 +90,7 @@ class VectorisedPool:
         return join(self._last)
 
     def send(self, action: PyTree, group: int = 0) -> None:
-        """Returns at once: the environments are stepped by `recv`, so that a decision can be computed meanwhile."""
+        """Keep the actions and return at once: `recv` steps, so that the next decision can be computed meanwhile."""
         action = self._encode[group](action)  # may be the caller's own array, hence a copy
         self._box.put(action.copy() if isinstance(action, np.ndarray) else tree_map(np.copy, action), group)
 
@@ -118,7 +118,7 @@ class VectorisedPool:
         return step
 
     def rebuild(self, env_id: int) -> None:
-        """A fresh episode in that slot.
+        """Start a fresh episode in that slot.
 
         CartPole has no state besides its arrays, so its slot alone is marked for a reset. Of any other VectorEnv
         the whole group is made anew: its other environments answer `first` as well.
@@ -141,7 +141,7 @@ class VectorisedPool:
         return self._tally.take()
 
     def snapshot(self) -> PyTree | None:
-        """State of every environment and generator as arrays; None where the VectorEnv is not a known one."""
+        """Save the state of every environment and generator as arrays; None where the VectorEnv is not a known one."""
         self._box.require_idle("snapshot()")
         if not self._is_cartpole:
             return None
@@ -153,7 +153,7 @@ class VectorisedPool:
         }
 
     def restore(self, snapshot: PyTree) -> TimeStep:
-        """Continues bit for bit. The pool must have the groups of the one that was saved."""
+        """Continue bit for bit. The pool must have the groups of the one that was saved."""
         sizes = [len(last["env_ids"]) for last in snapshot["last"]]
         if sizes != [len(ids) for ids in self._ids]:
             raise ValueError(f"the snapshot has groups of {sizes} environments, this pool {list(map(len, self._ids))}")

@@ -1,4 +1,4 @@
-"""How many cores this process may use: by its affinity, and by the quota of its control group and of those above it."""
+"""Count the cores that this process may use: by its affinity, and by the quota of its control group and of those above it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def usable_cores(*, proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
-    """At least 1. A container with `--cpus 2` on a machine of 64 cores has 2."""
+    """Return how many cores there are for us, at least 1. A container with `--cpus 2` on a machine of 64 cores has 2."""
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([mine, *_quotas(proc, mount)])))
 
 
 def _quotas(proc: Path, mount: Path) -> list[float]:
-    """Cores granted by each control group on the way from ours to the root."""
+    """Return the cores granted by each control group on the way from ours to the root."""
     found = []
     for line in _read(proc).splitlines():
         number, controllers, path = (line.split(":", 2) + ["", ""])[:3]

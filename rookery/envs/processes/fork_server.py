@@ -33,7 +33,7 @@ SINGLE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # many 
 
 
 def supported() -> bool:
-    """Linux has all that is needed: pidfds, eventfds, file descriptors over sockets."""
+    """Return whether the system has all that is needed, as Linux does: pidfds, eventfds, file descriptors over sockets."""
     return all(hasattr(os, name) for name in ("pidfd_open", "eventfd")) and hasattr(socket, "send_fds")
 
 
@@ -46,7 +46,7 @@ class Forked(NamedTuple):
 
 
 class ForkServer:
-    """One per process is enough, see `shared()`. Any thread may use it."""
+    """The owner's end of a fork server. One per process is enough, see `shared()`; any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class ForkServer:
         return self._process.poll() is None
 
     def spawn(self, control: socket.socket) -> Forked:
-        """Forks a worker that serves `control`; the caller closes its own copy of that end."""
+        """Fork a worker that serves `control`; the caller closes its own copy of that end."""
         with self._lock:
             try:
                 socket.send_fds(self._socket, [b"spawn"], [control.fileno()])
@@ -82,7 +82,7 @@ class ForkServer:
                 raise ConnectionError(f"the process that starts environment workers is gone: {error}") from error
 
     def status(self, pid: int, timeout: float = 2.0) -> str:
-        """How a worker that has ended did: "killed by SIGKILL", "exited with status 1"."""
+        """Return how a worker has ended: "killed by SIGKILL", "exited with status 1"."""
         with self._lock, suppress(OSError, EOFError):
             self._socket.settimeout(timeout)
             try:
@@ -98,7 +98,7 @@ class ForkServer:
         return f"exited with status {os.WEXITSTATUS(ended)}"
 
     def close(self) -> None:
-        """Ends the fork server and every worker that is left."""
+        """End the fork server and every worker that is left."""
         self._socket.close()
         try:
             self._process.wait(5)
@@ -122,7 +122,7 @@ _shared_lock = threading.Lock()
 
 
 def shared() -> ForkServer:
-    """The fork server of this process; started when first asked for, and anew if it was lost. It ends with the process."""
+    """Return the fork server of this process: started when first asked for, and anew if it was lost; it ends with us."""
     global _shared, _owner
     with _shared_lock:
         if _shared is None or _owner != os.getpid() or not _shared.alive:
@@ -140,7 +140,7 @@ def _close(fork_server: ForkServer, owner: int) -> None:
 
 
 def main(fd: int, owner: int) -> None:
-    """Forks a worker per message until the owner is gone."""
+    """Fork a worker per message until the owner is gone."""
     signals.ignore()
     from rookery.envs.processes import worker  # with numpy and gymnasium: what a fork then has for nothing
 
@@ -201,7 +201,7 @@ def _reap(commands: socket.socket) -> None:
 
 
 def _be_worker(worker: Any, fd: int, fork_server: int) -> None:
-    """The forked process: dies with the fork server, serves, and leaves without running the server's exit handlers."""
+    """Run the worker in the forked process: it dies with the fork server, and ends without the server's exit handlers."""
     status = 1
     try:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""How much memory processes hold: this one, its descendants, a worker."""
+"""Measure the resident memory of processes: this one, its descendants, a worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def resident_mb(pid: int) -> float:
-    """Of one process, in MB; 0 where it is gone. Pages that it shares with others count in each."""
+    """Return the resident memory of a process in MB; 0 where it is gone. Pages that it shares with others count in each."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -16,7 +16,7 @@ def resident_mb(pid: int) -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that this one has started, and those that they did."""
+    """Return the processes that this one has started, and those that they did."""
     found: list[int] = []
     todo = [pid]
     while todo:
@@ -31,7 +31,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def sizes_mb() -> dict[str, float]:
-    """`rss_mb` of this process and all its descendants together; `rss_mb/driver` of this one, `rss_mb/PID` of each other."""
+    """Return `rss_mb`, of this process and all its descendants; `rss_mb/driver`, of this one; `rss_mb/PID`, of each other."""
     sizes = {"rss_mb/driver": resident_mb(os.getpid())}
     sizes |= {f"rss_mb/{pid}": size for pid in descendants(os.getpid()) if (size := resident_mb(pid))}
     return {"rss_mb": sum(sizes.values())} | sizes

@@ -1,4 +1,4 @@
-"""In this process, or in how many others? Measured, once per environment: what a step costs, and what waking a worker does.
+"""Choose how many worker processes step environments, by what a step costs and what waking a process does: both measured.
 
 Environments that a C++ or numpy pool steps are not asked; this is for those that Python steps one by one.
 """
@@ -19,8 +19,7 @@ from rookery.envs.gym_envs import MakeEnv
 from rookery.envs.pools.pool import EnvironmentFailed
 from rookery.envs.probe import Probe
 from rookery.envs.processes import fork_server
-from rookery.envs.processes.process_pool import pack
-from rookery.envs.processes.worker import Mailbox
+from rookery.envs.processes.mailbox import Mailbox, pack
 
 ECHOES = 20
 PLAY_SECONDS = 0.15
@@ -38,14 +37,14 @@ class ProcessCount(NamedTuple):
 
 
 class CannotMake(Exception):
-    """The factory raised: whoever wants to know what, calls it."""
+    """The factory raised in the process that tried it; called here, it raises the same."""
 
 
 _known: dict[Any, Measured] = {}
 
 
 def measure(make_env: MakeEnv, id: str, key: Any = None, *, timeout: float = 120.0) -> Measured:
-    """Makes one environment in a process of its own and plays it for a moment; remembered under `key`."""
+    """Make one environment in a process of its own and play it for a moment; the result is remembered under `key`."""
     if key is not None and key in _known:
         return _known[key]
     packed = pack(make_env, id)
@@ -70,7 +69,7 @@ def measure(make_env: MakeEnv, id: str, key: Any = None, *, timeout: float = 120
 
 
 def choose(measured: Measured, num_envs: int, groups: int, cores: int) -> ProcessCount:
-    """With one group every core steps while the caller waits; with more, one core is left to the caller.
+    """Choose the number of processes: with one group every core steps while the caller waits; with more, one is left to it.
 
     Where waking is a good part of what there is to do, the caller steps a share itself: it has nobody to wait for then, but an
     environment that exits or hangs there takes the run with it. Longer steps are all left to workers.

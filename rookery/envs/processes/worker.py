@@ -1,69 +1,33 @@
-"""A worker process: hosts some environments of a ProcessPool and steps them when told.
+"""The program of a worker process: hosts some environments of a ProcessPool and steps them when told.
 
-What travels at each step is in shared memory (`shared.Board`): the pool writes actions and, per environment, the ticket
-of its request (`want`), then rings the `go` bell; the worker steps, writes its answers, then the tickets (`done`), and
-rings the `done` bell. A worker that dies in between has not written its tickets, so nobody reads what it left half
-done. Everything rare (making environments, failures, notes, snapshots) goes through the mail, a socket.
+What travels at each step is in shared memory (`shared_memory.Board`): the pool writes actions and, per environment, the
+ticket of its request (`want`), then rings the `go` bell (an eventfd); the worker steps, writes its answers, then the tickets
+(`done`), and rings the `rang` bell. A worker that dies in between has not written its tickets, so nobody reads what it left
+half done. Everything rare (making environments, failures, notes, snapshots) goes through the mailbox, a socket.
 """
 
 from __future__ import annotations
 
-import array
 import gc
 import os
 import pickle
-import select
 import socket
 import sys
 import time
 import traceback
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any
-
-import cloudpickle
 
 from rookery.envs.gym_envs import GymEnvs
 from rookery.envs.probe import probe
-from rookery.envs.processes import shared
-from rookery.envs.processes.board_server import BoardServer, said
-
-LOOK_OUT_SECONDS = 300e-6
-
-
-class Mailbox:
-    """Messages between a pool and one worker: dictionaries with a "type", and file descriptors with some of them.
-
-    Pickled, which is safe between a process and the child that it started, and needed for factories and spaces.
-    """
-
-    def __init__(self, end: socket.socket) -> None:
-        self.socket = end
-        self._connection = Connection(os.dup(end.fileno()))
-        self._poll = select.poll()
-        self._poll.register(end.fileno(), select.POLLIN)
-
-    def send(self, type: str, *, fds: tuple[int, ...] = (), **content: Any) -> None:
-        self._connection.send_bytes(cloudpickle.dumps({"type": type, "fds": len(fds), **content}))
-        if fds:
-            self.socket.sendmsg([b"f"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-
-    def receive(self) -> dict[str, Any]:
-        message = pickle.loads(self._connection.recv_bytes())
-        if message["fds"]:
-            message["fds"] = socket.recv_fds(self.socket, 1, message["fds"])[1]
-        return message
-
-    def waiting(self, timeout: float = 0.0) -> bool:
-        return bool(self._poll.poll(1000 * timeout))
-
-    def close(self) -> None:
-        self._connection.close()
-        self.socket.close()
+from rookery.envs.processes import shared_memory
+from rookery.envs.processes.mailbox import Mailbox
+from rookery.envs.processes.shared_memory import POLL_SECONDS
+from rookery.envs.processes.step_server import StepServer, said
 
 
 def serve(end: socket.socket) -> None:
-    """The life of a worker, from its first letter to the end of the pool."""
+    """Serve a pool, from the first message to its end; or, once, whoever asks what an environment costs."""
     mail = Mailbox(end)
     request = mail.receive()
     try:
@@ -92,24 +56,26 @@ def serve(end: socket.socket) -> None:
 
 
 class _Loop:
-    """Waits for the bell, lets the board server answer, rings."""
+    """Wait for the bell, let the step server answer, ring."""
 
     def __init__(self, mail: Mailbox, gym_envs: GymEnvs, attached: dict[str, Any]) -> None:
         self.mail, self.gym_envs = mail, gym_envs
         memory, self.go, self.rang = attached["fds"]
-        board = shared.attach(memory, shared.describe(gym_envs.observation, gym_envs.action, attached["num_envs"]))
+        described = shared_memory.describe(gym_envs.observation, gym_envs.action, attached["num_envs"])
+        board = shared_memory.attach(memory, described)
         os.close(memory)
         tell_failure = lambda env, message: mail.send("failure", env=env, message=message)
         tell_note = lambda text: mail.send("note", text=text)
         tell_clipped = lambda count: mail.send("clipped", count=count)
-        self.board_server = BoardServer(
+        self.step_server = StepServer(
             gym_envs, board, attached["index"], tell_failure=tell_failure, tell_note=tell_note, tell_clipped=tell_clipped
         )
         self.gap = 1.0  # seconds of the last wait
 
     def run(self) -> None:
+        """Answer requests and messages until the pool is closed."""
         while True:
-            if self.board_server.serve():
+            if self.step_server.serve():
                 os.eventfd_write(self.rang, 1)
             elif self.wait():
                 while self.mail.waiting():
@@ -117,16 +83,16 @@ class _Loop:
                         return
 
     def wait(self) -> bool:
-        """Until there is something to do; True if it was asleep. It is, unless the last wait was so short that falling
-        asleep costs more.
+        """Wait until there is something to do. True: it fell asleep, as it does unless the last wait was so short that
+        falling asleep would cost more.
 
         Waking a core that sleeps takes 50 to 100 µs. Who is asked again at once, as in a tight loop over quick
         environments, looks out for a moment, giving way to whoever wants the core; who waits longer sleeps.
         """
         begin = time.perf_counter()
-        if self.gap < LOOK_OUT_SECONDS:
-            while (now := time.perf_counter()) - begin < LOOK_OUT_SECONDS:
-                if self.board_server.is_wanted():
+        if self.gap < POLL_SECONDS:
+            while (now := time.perf_counter()) - begin < POLL_SECONDS:
+                if self.step_server.is_wanted():
                     self.gap = now - begin
                     return False
                 os.sched_yield()
@@ -135,7 +101,7 @@ class _Loop:
         return True
 
     def read_mail(self) -> bool:
-        """False: it is over."""
+        """Do what a message asks. False: the pool is closed."""
         message = self.mail.receive()
         if message["type"] == "snapshot":
             self.mail.send("snapshot", saved=self.gym_envs.snapshot())

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Concatenate, Literal, Protocol
 
-from rookery.envs.budget import GOOD_STEPS
 from rookery.envs.pools.pool import EnvironmentFailed, derive_seed, env_ids, join, split
+from rookery.envs.pools.restarts import GOOD_STEPS
 from rookery.runtime.fleet import Fleet
 from rookery.runtime.interface import Handle, P, Runtime, WorkerLost
 from rookery.runtime.roster import Life, Roster, Terms

@@ -1,6 +1,6 @@
-"""The board server: steps its environments for whatever is asked for on the board, ticket by ticket.
+"""Answer the requests in shared memory by stepping Gymnasium environments, ticket by ticket.
 
-In a worker process it is the whole work; in the pool's own process it steps a share of the environments while the workers
+In a worker process this is the whole work; in the pool's own process it steps a share of the environments while the workers
 step theirs.
 """
 
@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 
 from rookery.envs.gym_envs import AnswerRows, Broken, GymEnvs, each
-from rookery.envs.processes.shared import Board
+from rookery.envs.processes.shared_memory import FAILED, NOT_FINITE, REBUILD, RESET, Board
 from rookery.trees import tree_map
-
-STEP, RESET, REBUILD = 0, 1, 2  # Board.order
-FAILED, NOT_FINITE = 1, 2  # Board.failed
 
 
 def said(error: BaseException) -> str:
+    """Return what an error says: its own words where a promise was broken, else its type as well."""
     return str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
 
 
-class BoardServer:
+class StepServer:
+    """Serve the requests to the environments of one process."""
+
     def __init__(
         self, gym_envs: GymEnvs, board: Board, index: int, *, tell_failure: Callable[[int, str], None],
         tell_note: Callable[[str], None], tell_clipped: Callable[[int], None],
     ) -> None:  # fmt: skip
-        """index: the row of the board that says what this server is doing."""
+        """index: the row of `Board.now` in which it says which environment it is stepping."""
         self._tell_clipped, self._clipped = tell_clipped, 0
         self.gym_envs, self.board, self.ids = gym_envs, board, np.array(gym_envs.ids)
         self._tell_failure, self._tell_note = tell_failure, tell_note
@@ -43,10 +43,11 @@ class BoardServer:
         gym_envs.steps = memoryview(board.steps)
 
     def is_wanted(self) -> bool:
+        """Return whether a request waits for its answer."""
         return bool((self._want() != self._done()).any())
 
     def serve(self) -> bool:
-        """Answers the oldest ticket; False if there is none."""
+        """Answer the oldest request; False if there is none."""
         want = self._want()
         pending = (want != self._done()).nonzero()[0]
         if not len(pending):
@@ -59,7 +60,7 @@ class BoardServer:
         return True
 
     def _part(self, pending: np.ndarray) -> tuple[list[int], Any]:
-        """(environments, the rows that they have on the board); the usual ones are remembered."""
+        """Return the environments and their rows, a slice where they lie side by side; the usual ones are remembered."""
         key = (int(pending[0]), int(pending[-1]), len(pending))
         if key in self._parts:
             return self._parts[key]
@@ -95,7 +96,7 @@ class BoardServer:
         board.done[where] = ticket  # last: from here on the answer counts
 
     def _prepare(self, ids: list[int]) -> tuple[list[int], list[tuple[int, str, int]]]:
-        """Reseeds and rebuilds what was ordered; those that could not be made are failures."""
+        """Reseed and rebuild what was ordered; those that could not be made are failures."""
         made: list[int] = []
         failures: list[tuple[int, str, int]] = []
         gym_envs = self.gym_envs
@@ -115,7 +116,7 @@ class BoardServer:
 
 
 def _part(column: np.ndarray, ids: np.ndarray) -> Any:
-    """A function that reads the rows of a column: a view where they lie side by side, else a copy each time."""
+    """Return a function that reads the rows of a column: a view where they lie side by side, else a copy each time."""
     if ids[-1] - ids[0] + 1 == len(ids):
         view = column[ids[0] : ids[-1] + 1]
         return lambda: view

@@ -1,4 +1,4 @@
-"""Arrays that several processes see: one anonymous mapping, made whole before anything starts.
+"""Shared memory: the arrays that a pool and its worker processes both see, in one anonymous mapping.
 
 The memory has no name (`memfd_create`), so nothing can be left behind and the size of /dev/shm does not matter. It is
 committed when it is made: if there is too little, that shows here and not as a SIGBUS in the middle of a run. Where
@@ -22,6 +22,10 @@ from rookery.trees import ArraySpec, tree_leaves, tree_map
 
 ALIGN = 64  # a cache line
 SHM = "/dev/shm"
+POLL_SECONDS = 300e-6  # of looking at the memory again and again for what should come at once, before falling asleep
+
+STEP, RESET, REBUILD = 0, 1, 2  # Board.order
+FAILED, NOT_FINITE = 1, 2  # Board.failed
 
 
 class NoSharedMemory(OSError):
@@ -31,7 +35,7 @@ class NoSharedMemory(OSError):
 
 
 class Board(NamedTuple):
-    """Everything that the pool's process and its workers tell each other at each step. One row per environment."""
+    """The arrays: all that the pool's process and its workers tell each other at each step. One row per environment."""
 
     observation: Any  # [N, ...] tree; written by workers, as are reward, terminated, truncated and first
     reward: Any
@@ -44,13 +48,13 @@ class Board(NamedTuple):
     order: Any  # [N] uint8: what is asked for, STEP, RESET or REBUILD
     incarnation: Any  # [N] int64
     seed: Any  # [N] int64: of the reset that is ordered
-    failed: Any  # [N] uint8: 1 where the answer is no answer; the reason is in the worker's mail
+    failed: Any  # [N] uint8: FAILED or NOT_FINITE where the answer is none; the reason is in the worker's mail
     steps: Any  # [N] int64: within the episode
     now: Any  # [N] int32: in row w, which environment worker w is stepping
 
 
 def describe(observation: Space, action: Space, num_envs: int) -> Board:
-    """The Board as ArraySpecs: a function of the spaces alone, so that every process computes the same."""
+    """Return the Board as ArraySpecs: a function of the spaces alone, so that every process computes the same."""
     N = num_envs
     row = lambda dtype: ArraySpec((N,), np.dtype(dtype))
 
@@ -64,11 +68,12 @@ def describe(observation: Space, action: Space, num_envs: int) -> Board:
 
 
 def nbytes(board: Board) -> int:
+    """Return the size of the mapping that holds a Board of ArraySpecs."""
     return sum(_room(spec) for spec in tree_leaves(board))
 
 
 def attach(fd: int, board: Board) -> Board:
-    """The arrays of a mapping that `allocate` made. The mapping lives as long as one of them does."""
+    """Map the memory that `allocate` made, as arrays. The mapping lives as long as one of them does."""
     memory, offset = np.frombuffer(mmap.mmap(fd, nbytes(board)), np.uint8), 0
 
     def view(spec: ArraySpec) -> np.ndarray:
@@ -88,7 +93,7 @@ def _room(spec: ArraySpec) -> int:
 
 
 def allocate(size: int) -> int:
-    """A file descriptor of `size` committed bytes that no path leads to."""
+    """Return a file descriptor of `size` committed bytes that no path leads to."""
     free = available_bytes()
     if size > free:
         raise NoSharedMemory(
@@ -119,7 +124,7 @@ def allocate(size: int) -> int:
 
 
 def available_bytes() -> int:
-    """What the machine and the control group still have."""
+    """Return how much memory the machine and the control group still have."""
     free = [_meminfo("MemAvailable")]
     for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
         try:
