@@ -3,7 +3,8 @@
     python examples/custom_network.py
 
 The pair replaces the encoder; Rookery puts the memory (if any) and the heads for policy and value behind it, and the
-parameters travel, are saved and are restored like any others. One is written in plain JAX, one is a flax module.
+parameters travel, are saved and are restored like any others. One is written in plain JAX, one is a flax module. The third
+gives an Output, policy and value, instead of features: its heads are its own as well.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import rookery
+from rookery.networks import Output
 
 FREQUENCIES, FEATURES = 8, 64
 
@@ -50,9 +52,26 @@ class Residual(nn.Module):
         return x
 
 
+class OwnHeads(nn.Module):
+    """Policy and value of your own: a small policy, and a value twice as wide that sees the policy's features but does not
+    change them. The policy is what the distribution of the actions takes: here 2 logits, for boxes mean and log deviation."""
+
+    num_actions: int = 2
+    width: int = 64
+
+    @nn.compact
+    def __call__(self, observation: Any) -> Output:
+        x = nn.tanh(nn.Dense(self.width)(observation))
+        near_uniform = nn.initializers.orthogonal(0.01)
+        policy = nn.Dense(self.num_actions, kernel_init=near_uniform)(nn.tanh(nn.Dense(self.width)(x)))
+        seen = jnp.concatenate([observation, jax.lax.stop_gradient(x)], axis=-1)
+        value = nn.Dense(1)(nn.tanh(nn.Dense(2 * self.width)(seen)))
+        return Output(policy=policy, value=value[:, 0])  # [B, num_actions], [B]
+
+
 def main(system: str = "ppo", total_steps: int = 16_000, runs: str = "runs") -> dict[str, rookery.Result]:
-    module = Residual()
-    torsos = {"fourier": (init, apply), "residual": (module.init, module.apply)}
+    residual, heads = Residual(), OwnHeads()
+    torsos = {"fourier": (init, apply), "residual": (residual.init, residual.apply), "heads": (heads.init, heads.apply)}
     results = {}
     for name, torso in torsos.items():
         results[name] = rookery.train(

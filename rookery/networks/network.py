@@ -22,7 +22,7 @@ from rookery.networks.cores import Core, initial_memory
 from rookery.ops import mask_logits, spread
 from rookery.types import Array, PyTree, Spec
 
-Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], Array]]
+Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], Array | Output]]
 
 
 def actor_critic(
@@ -33,7 +33,9 @@ def actor_critic(
     gaussian_size: so many of the outputs, the last ones, are a learned log standard deviation that does not depend on
     the observation; those before are the mean.
     torso: your own encoder, `init(key, observation) -> params` and `apply(params, observation [B, ...]) -> [B, F]`;
-    `(module.init, module.apply)` of a flax module is one. Core and heads stay.
+    `(module.init, module.apply)` of a flax module is one. Core and heads stay; unless `apply` gives an Output instead of
+    features: policy [B, num_outputs] (as the action distribution takes it: logits, or mean and log standard deviation) and
+    value [B]. Then it is the whole network.
     A leaf `action_mask` of the observation makes illegal actions impossible: their logits become -1e9.
     """
     _check_mask(spec, num_outputs, gaussian_size)
@@ -52,6 +54,9 @@ def actor_critic(
         observation = encoders.zeros(spec.observation)
         params = {name: encode[0](keys[name], observation) for name in names}
         shapes = tuple(jax.eval_shape(encode[1], params[name], observation) for name in names)
+        if isinstance(shapes[0], Output):
+            _check_heads(shapes[0], num_outputs, config)
+            return params
         check_features(shapes[0])
         features = tuple(jnp.zeros(shape.shape) for shape in shapes)
         if core is not None:
@@ -65,11 +70,12 @@ def actor_critic(
         T, B = first.shape
         folded = jax.tree.map(lambda x: x.reshape(T * B, *x.shape[2:]), observation)  # [T * B, ...]
         features = tuple(encode[1](params[name], folded) for name in names)
-        if core is not None:
+        own_heads = isinstance(features[0], Output)
+        if core is not None and not own_heads:
             rows = features[0].reshape(T, B, -1)
             rows, memory = core.apply({"params": params["core"]}, rows, memory, first)
             features = (rows.reshape(T * B, -1),)
-        output: Output = heads.apply({"params": params["heads"]}, features)  # type: ignore[assignment]
+        output: Output = features[0] if own_heads else heads.apply({"params": params["heads"]}, features)  # type: ignore[assignment]
         mask = encoders.split_mask(folded)
         if mask is not None:
             output = output._replace(policy=mask_logits(output.policy, mask))
@@ -145,7 +151,11 @@ def as_pair(module: nn.Module) -> Torso:
 
 def with_told(torso: Torso) -> Torso:
     """The user's own encoder; of its layers, only the features can be listened to."""
-    return torso[0], lambda params, observation: units.told(torso[1](params, observation))
+    def apply(params: PyTree, observation: PyTree) -> Array | Output:
+        given = torso[1](params, observation)
+        return given if isinstance(given, Output) else units.told(given)
+
+    return torso[0], apply
 
 
 def separate(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> bool:
@@ -168,6 +178,23 @@ def _check_mask(spec: Spec, num_outputs: int, gaussian_size: int) -> None:
         )
 
 
-def check_features(features: Array) -> None:
+def _check_heads(output: Output, num_outputs: int, config: NetworkConfig) -> None:
+    """Refuses policy and value of a torso that do not fit the actions, or the rest of the network."""
+    if config.core != "none" or config.heads == "separate":
+        raise ValueError(
+            "A torso that gives an Output is the whole network: it cannot have network.core or network.heads='separate' "
+            "behind it. Drop them, or give features [B, F]."
+        )
+    shapes = (output.policy.shape, output.value.shape)
+    if shapes != ((1, num_outputs), (1,)):
+        raise ValueError(
+            f"A torso that gives an Output must give a policy [B, {num_outputs}] and a value [B]; this one gave shapes "
+            f"{shapes[0]} and {shapes[1]} for a batch of one."
+        )
+
+
+def check_features(features: Array | Output) -> None:
+    if isinstance(features, Output):
+        raise ValueError("A torso that gives a policy and a value is for actor-critics; give features [B, F] here.")
     if features.ndim != 2:
         raise ValueError(f"A torso must give features [B, F]; this one gave shape {features.shape} for a batch of one.")

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rookery.networks import NetworkConfig, actor_critic
+from rookery.networks import NetworkConfig, Output, actor_critic
 from rookery.networks.encoders import Encoder, leaves
 from rookery.networks.network import orthogonal
+from rookery.networks.q_network import q_network
 from rookery.spaces import with_previous
 from rookery.types import Spec
 
@@ -285,3 +286,35 @@ def test_a_torso_reads_a_space_that_no_encoder_can_and_must_give_rows_of_feature
     np.testing.assert_array_equal(output.policy == -1e9, observation["action_mask"] == 0)
     with pytest.raises(ValueError, match="must give features"):
         actor_critic(spec, 3, NetworkConfig(), torso=(torso[0], lambda params, o: o["x"][0])).init(jax.random.key(0))
+
+
+def heads_of_own(params, observation):
+    x = observation["x"] @ params["w"]  # [B, 3]
+    return Output(policy=x, value=params["scale"] * x.sum(-1))
+
+
+OWN_HEADS = (lambda key, observation: {"w": jnp.ones((4, 3)), "scale": jnp.array(2.0)}, heads_of_own)
+
+
+def test_a_torso_that_gives_policy_and_value_is_the_whole_network_and_masks_still_hold():
+    space = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(3))
+    network = actor_critic(Spec(space, spaces.Discrete(3)), 3, NetworkConfig(), torso=OWN_HEADS)
+    params = network.init(jax.random.key(0))
+    assert set(params) == {"encoder"}, "no heads of ours"
+    observation = sample(space, (2, 5)) | {"action_mask": np.broadcast_to(np.array([1, 0, 1], np.int8), (2, 5, 3))}
+    output = jax.jit(network.unroll)(params, observation, (), np.zeros((2, 5)))
+    expected = heads_of_own(params["encoder"], observation)
+    np.testing.assert_allclose(output.value, expected.value, rtol=1e-5)
+    np.testing.assert_allclose(output.policy[..., [0, 2]], expected.policy[..., [0, 2]], rtol=1e-5)
+    assert np.all(output.policy[..., 1] == -1e9)
+
+
+def test_heads_of_the_users_that_do_not_fit_are_refused_with_the_shapes():
+    spec = Spec(spaces.Dict(x=VECTOR), spaces.Discrete(2))
+    with pytest.raises(ValueError, match=r"policy \[B, 2\] and a value \[B\]; this one gave shapes \(1, 3\) and \(1,\)"):
+        actor_critic(spec, 2, NetworkConfig(), torso=OWN_HEADS).init(jax.random.key(0))
+    for config in (NetworkConfig(core="gru"), NetworkConfig(heads="separate")):
+        with pytest.raises(ValueError, match="is the whole network"):
+            actor_critic(spec, 3, config, torso=OWN_HEADS).init(jax.random.key(0))
+    with pytest.raises(ValueError, match="for actor-critics"):
+        q_network(spec, NetworkConfig(), torso=OWN_HEADS).init(jax.random.key(0))
