@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # typing itself takes a third of the time until the command c
     from rookery.run.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Trainer", "demonstrations", "load", "train"]
+__all__ = ["Result", "Trainer", "__version__", "demonstrations", "load", "train"]  # docs/public_api.md has a line for each
 
 _LAZY = {
     "train": "rookery.run.api",
@@ -37,3 +37,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'rookery' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, those that are imported late among them."""
+    return sorted(__all__)
