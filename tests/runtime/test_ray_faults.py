@@ -32,7 +32,8 @@ from rookery.runtime import ray as ray_runtime
 from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.ray import RayHandle, RayRuntime
 from rookery.topologies.actor_learner import ActorLearner
-from rookery.topologies.job import LIFE, Job, Progress
+from rookery.topologies.job import Job, Progress
+from rookery.topologies.launch import LIFE
 from rookery.types import Rollout
 from rookery_bench import process
 from rookery_bench.audit import Audited

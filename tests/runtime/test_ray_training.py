@@ -27,7 +27,8 @@ from rookery.data.chunks import INCARNATIONS
 from rookery.runtime import roster
 from rookery.runtime.ray import RayRuntime
 from rookery.topologies.actor_learner import ActorLearner
-from rookery.topologies.job import LIFE, Job, Progress
+from rookery.topologies.job import Job, Progress
+from rookery.topologies.launch import LIFE
 from rookery.topologies.sync import Sync
 from rookery.types import Rollout
 
