@@ -177,12 +177,13 @@ def jax_where_none_may_be(module: Module, package: Package) -> Iterator[str]:
                 yield f"{module.name}: brings in {found.target} by way of {name}:{found.line}"
 
 
-def ray_outside_its_file(module: Module, package: Package) -> Iterator[str]:
-    if module.name in ("rookery.runtime.ray", "rookery_bench.bare_ray"):  # the second measures Ray without us
+def ray_outside_its_folder(module: Module, package: Package) -> Iterator[str]:
+    in_folder = f"{module.name}.".startswith("rookery.runtime.ray.")
+    if in_folder or module.name == "rookery_bench.bare_ray":  # the second measures Ray without us
         return
     for found in imports(module, package):
         if found.target.split(".")[0] == "ray" and not found.typing_only:
-            yield f"{module.name}:{found.line}: ray is imported in rookery/runtime/ray.py alone"
+            yield f"{module.name}:{found.line}: ray is imported in rookery/runtime/ray/ alone"
 
 
 def code_from_data(module: Module, package: Package) -> Iterator[str]:
@@ -240,8 +241,8 @@ def calls_by_name(module: Module, package: Package) -> Iterator[str]:
 
 
 RULES = [
-    wrong_direction, bench_outside_its_command, jax_where_none_may_be, ray_outside_its_file, code_from_checkpoints, vague_name,
-    wall_clock, calls_by_name,
+    wrong_direction, bench_outside_its_command, jax_where_none_may_be, ray_outside_its_folder, code_from_checkpoints,
+    vague_name, wall_clock, calls_by_name,
 ]  # fmt: skip
 PACKAGE = read_packages()
 PARTS = sorted({module.part for module in PACKAGE.values()})
@@ -296,7 +297,8 @@ BAD = {
     "jax in envs": ("rookery.envs.pools.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
     "jax with the environments": ("rookery.envs.pools.serial", "from rookery.envs.jax import pool", jax_where_none_may_be),
     "jax behind a module": ("rookery.data.table", "from rookery.ops import vtrace", jax_where_none_may_be),
-    "ray elsewhere": ("rookery.runtime.fleet", "def f():\n    import ray", ray_outside_its_file),
+    "ray elsewhere": ("rookery.runtime.fleet", "def f():\n    import ray", ray_outside_its_folder),
+    "ray beside its folder": ("rookery.runtime.ray_machines", "import ray", ray_outside_its_folder),
     "pickle": ("rookery.run.trainer", "from pickle import loads", code_from_checkpoints),
     "pickle behind": ("rookery.run.checkpoint", "def f():\n    import rookery.envs.child", code_from_checkpoints),
     "eval": ("rookery.run.config", "eval('1')", code_from_checkpoints),
@@ -316,7 +318,8 @@ GOOD = {
     "rookery.runtime.local": "",
     "rookery.workers.learning.learners": "from rookery.runtime import local",
     "rookery.topologies.gossip": "fleet.keep(who, 'tag', Peer.step, x)\nshard.call(shards.Shard.sealed, 'name')",
-    "rookery.runtime.ray": "import ray",
+    "rookery.runtime.ray": "from rookery.runtime.ray import actor",
+    "rookery.runtime.ray.actor": "import ray",
     "rookery.run.directory": "import time\ntime.time()",
     "rookery.envs.child": "import cloudpickle",
     "rookery.envs.jax.pool": "import jax",

@@ -21,11 +21,11 @@ def cluster() -> Iterator[None]:
     import simulation
     from ray import cloudpickle
 
-    from rookery.runtime import ray as ray_runtime
+    from rookery.runtime.ray import cluster as ray_cluster
 
     for module in (engine_fakes, simulation):  # actors cannot import what only pytest finds
         cloudpickle.register_pickle_by_value(module)
-    directory = ray_runtime._start(cpus=8)
+    directory = ray_cluster.start(cpus=8)
     yield
     ray.shutdown()
-    ray_runtime._remove(directory)
+    ray_cluster.remove(directory)

@@ -19,11 +19,11 @@ from rookery.runtime import roster
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
+from rookery.workers.acting import hosted_pool as hosted
 from rookery.workers.acting.collector import Collected
 from rookery.workers.acting.env_host import EnvHost
 from rookery.workers.acting.hosted_pool import HostedPool, HostsLost
 from rookery.workers.acting.inference import Inference
-from rookery.workers.acting import hosted_pool as hosted
 
 HOSTS, EACH, GROUPS = 2, 4, 2
 
