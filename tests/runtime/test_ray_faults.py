@@ -74,7 +74,7 @@ def closed(driver: Iterator[Progress], runtime: Audited) -> Any:
 def test_a_stopped_collector_that_wakes_up_when_it_was_replaced_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be ended, as if its machine were cut off: what it was asked it does, and says, too late."""
     deadlines, deaf = Deadlines(monkeypatch), list[RayHandle]()
-    given_up = lambda handle: (setattr(handle, "dead", True), handle._runtime.forget(handle))
+    given_up = lambda handle: (setattr(handle, "dead", True), handle._forget(handle))
     monkeypatch.setattr(RayHandle, "kill", lambda handle: given_up(handle) if handle in deaf else kill(handle))
     runtime = audited(2)
     driver = scripted(runtime, num_envs=4, collectors=2)
