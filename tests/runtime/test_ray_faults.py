@@ -22,7 +22,6 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 from actors import Deadlines
-from engine_fakes import SPEC, ScriptedPool, counting_agent
 from waiting import until, wait_for
 
 from rookery.run import config, startup
@@ -32,6 +31,7 @@ from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.ray import RayHandle, RayRuntime
 from rookery.runtime.ray import cluster as ray_cluster
 from rookery.runtime.ray.reachability import Reachability
+from rookery.testing import SPEC, ScriptedPool, counting_agent
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import LIFE, Job, Progress
 from rookery.types import Rollout

@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 from actors import pid_of, runtime_of
-from engine_fakes import checkpointed
 from waiting import until
 
 from rookery import envs
@@ -26,6 +25,7 @@ from rookery.networks import NetworkConfig
 from rookery.runtime.interface import ArgumentLost, WorkerLost
 from rookery.runtime.ray import Kept
 from rookery.runtime.ray.errors import translated
+from rookery.testing import checkpointed
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.sync import Sync

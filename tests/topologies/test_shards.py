@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_fakes import checkpointed
 
 from rookery.data import arrays
 from rookery.data.config import ReplayConfig, TableSpec
@@ -21,6 +20,7 @@ from rookery.run import checkpoint
 from rookery.runtime.interface import ArgumentLost, WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
+from rookery.testing import checkpointed
 from rookery.trees import ArraySpec, tree_map
 from rookery.types import Needs, Rollout
 from rookery.workers.replay.shards import Shards, open_table
