@@ -155,6 +155,7 @@ class _Check:
         if not self._exact:
             return
         state = saved["learner"]["state"]
+        require("params/counts" in state, "the agent keeps no ledger: give check_topology a ledger_agent(), or exact=False")
         rows, counts = int(state["params/rows"]), np.asarray(state["params/counts"])
         learned: dict[Step, int] = {(e, p, s): int(counts[e, p, s]) for e, p, s in np.argwhere(counts).tolist()}
         require(rows == trained, f"{when}: {rows} steps were learned from, trained_steps is {trained}")

@@ -8,7 +8,7 @@ import pytest
 from topologies_of_own import EDGES, OneByOne
 
 from rookery.runtime.roster import Exhausted
-from rookery.testing import ContractBroken, check_topology
+from rookery.testing import ContractBroken, check_topology, counting_agent
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.async_gradients import AsyncGradients
 from rookery.topologies.parameter_server import ParameterServer
@@ -59,6 +59,12 @@ def test_a_topology_that_does_not_is_told_what_is_wrong(fault: str) -> None:
 def test_an_edge_that_is_declared_and_never_counted_is_named() -> None:
     with pytest.raises(ContractBroken, match=r"declared and never counted: \['parameters'\]"):
         check_topology(OneByOne(), edges=LOOP, updates=6, schedules=0)
+
+
+def test_an_agent_without_a_ledger_is_taken_where_only_counters_are_asked_for() -> None:
+    with pytest.raises(ContractBroken, match="keeps no ledger"):
+        check_topology(OneByOne(), agent=counting_agent(), updates=6, schedules=0)
+    check_topology(OneByOne(), agent=counting_agent(), updates=6, schedules=0, exact=False)
 
 
 def test_a_role_that_nobody_has_is_named_and_a_worker_that_is_not_replaced_ends_the_run() -> None:
