@@ -5,6 +5,7 @@
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
 The benches are a package of their own, rookery_bench, which may import anything; only `rookery bench` knows of it.
+rookery.testing is for those who test what they have written: above the topologies, and imported by nothing in the library.
 No two classes have one name.
 The last tests feed every rule a package that breaks it, so that no rule can become one that never says no.
 """
@@ -32,6 +33,7 @@ LAYERS = [
     {"runtime"},
     {"workers"},
     {"topologies"},
+    {"testing"},
     {"systems"},
     {"run"},
     {"cli", "__main__"},
@@ -165,6 +167,13 @@ def bench_outside_its_command(module: Module, package: Package) -> Iterator[str]
             yield f"{module.name}:{found.line}: {BENCH} is imported in the command `rookery bench` alone, when it is typed"
 
 
+def fakes_in_the_library(module: Module, package: Package) -> Iterator[str]:
+    """Fakes and checks are for tests: no run depends on them."""
+    for found in imports(module, package):
+        if f"{found.target}.".startswith("rookery.testing.") and module.part not in ("testing", BENCH):
+            yield f"{module.name}:{found.line}: rookery.testing is imported by tests alone"
+
+
 def jax_where_none_may_be(module: Module, package: Package) -> Iterator[str]:
     if module.part not in NO_JAX or module.name in WITH_JAX:
         return
@@ -177,12 +186,13 @@ def jax_where_none_may_be(module: Module, package: Package) -> Iterator[str]:
                 yield f"{module.name}: brings in {found.target} by way of {name}:{found.line}"
 
 
-def ray_outside_its_file(module: Module, package: Package) -> Iterator[str]:
-    if module.name in ("rookery.runtime.ray", "rookery_bench.bare_ray"):  # the second measures Ray without us
+def ray_outside_its_folder(module: Module, package: Package) -> Iterator[str]:
+    in_folder = f"{module.name}.".startswith("rookery.runtime.ray.")
+    if in_folder or module.name == "rookery_bench.bare_ray":  # the second measures Ray without us
         return
     for found in imports(module, package):
         if found.target.split(".")[0] == "ray" and not found.typing_only:
-            yield f"{module.name}:{found.line}: ray is imported in rookery/runtime/ray.py alone"
+            yield f"{module.name}:{found.line}: ray is imported in rookery/runtime/ray/ alone"
 
 
 def code_from_data(module: Module, package: Package) -> Iterator[str]:
@@ -240,8 +250,8 @@ def calls_by_name(module: Module, package: Package) -> Iterator[str]:
 
 
 RULES = [
-    wrong_direction, bench_outside_its_command, jax_where_none_may_be, ray_outside_its_file, code_from_checkpoints, vague_name,
-    wall_clock, calls_by_name,
+    wrong_direction, bench_outside_its_command, fakes_in_the_library, jax_where_none_may_be, ray_outside_its_folder,
+    code_from_checkpoints, vague_name, wall_clock, calls_by_name,
 ]  # fmt: skip
 PACKAGE = read_packages()
 PARTS = sorted({module.part for module in PACKAGE.values()})
@@ -293,10 +303,13 @@ BAD = {
     "a bench in the root": ("rookery", "if TYPE_CHECKING:\n    import rookery_bench.record", bench_outside_its_command),
     "a bench in another command": ("rookery.cli", "def train():\n    import rookery_bench", bench_outside_its_command),
     "a bench before it is asked for": ("rookery.cli", "import rookery_bench", bench_outside_its_command),
+    "fakes in a run": ("rookery.run.trainer", "def f():\n    from rookery.testing import lockstep", fakes_in_the_library),
+    "a run in testing": ("rookery.testing.lockstep", "from rookery.run import trainer", wrong_direction),
     "jax in envs": ("rookery.envs.pools.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
     "jax with the environments": ("rookery.envs.pools.serial", "from rookery.envs.jax import pool", jax_where_none_may_be),
     "jax behind a module": ("rookery.data.items", "from rookery.ops import vtrace", jax_where_none_may_be),
-    "ray elsewhere": ("rookery.runtime.fleet", "def f():\n    import ray", ray_outside_its_file),
+    "ray elsewhere": ("rookery.runtime.fleet", "def f():\n    import ray", ray_outside_its_folder),
+    "ray beside its folder": ("rookery.runtime.ray_machines", "import ray", ray_outside_its_folder),
     "pickle": ("rookery.run.trainer", "from pickle import loads", code_from_checkpoints),
     "pickle behind": ("rookery.run.checkpoint", "def f():\n    import rookery.envs.child", code_from_checkpoints),
     "eval": ("rookery.run.config", "eval('1')", code_from_checkpoints),
@@ -314,9 +327,11 @@ GOOD = {
     "rookery.ops.vtrace": "import jax",
     "rookery.workers.acting.collector": "import time\ntime.monotonic()",
     "rookery.runtime.local": "",
+    "rookery.testing.lockstep": "from rookery.runtime import local",
     "rookery.workers.learning.learners": "from rookery.runtime import local",
     "rookery.topologies.gossip": "fleet.keep(who, 'tag', Peer.step, x)\nshard.call(shards.Shard.sealed, 'name')",
-    "rookery.runtime.ray": "import ray",
+    "rookery.runtime.ray": "from rookery.runtime.ray import actor",
+    "rookery.runtime.ray.actor": "import ray",
     "rookery.run.directory": "import time\ntime.time()",
     "rookery.envs.child": "import cloudpickle",
     "rookery.envs.jax.pool": "import jax",

@@ -6,6 +6,7 @@ Run in a process of its own, so that an environment that exits or hangs takes no
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,11 +56,20 @@ _IGNORES_SEED = (
 
 
 def _play(gym_envs: GymEnvs, answer: AnswerRows, seconds: float) -> float:
-    begin, count = time.perf_counter(), 0
+    """Return the seconds that a step takes, without those in which other processes had the core."""
+    begin, count, queued = time.perf_counter(), 0, _run_delay()
     while count < MAX_STEPS and (count < 3 or time.perf_counter() - begin < seconds):
         _advance(gym_envs, answer, gym_envs.action.sample(mask=_mask(gym_envs, answer)))
         count += 1
-    return (time.perf_counter() - begin) / count
+    return (time.perf_counter() - begin - (_run_delay() - queued)) / count
+
+
+def _run_delay() -> float:
+    """Return the seconds that this thread was ready to run and had to wait for a core; 0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _seed_counts(gym_envs: GymEnvs, answer: AnswerRows) -> bool:

@@ -34,11 +34,14 @@ class Fleet(Generic[W]):
         start: Callable[[Life], Handle[W]],
         greet: Callable[[Handle[W]], None] = lambda handle: None,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """start: spawns the worker of a life; greet: sends a new worker what it needs before its first call (parameters)."""
+        """start: spawns the worker of a life; greet: sends a new worker what it needs before its first call (parameters);
+        clock: by default that of the runtime, where it has one of its own (a simulated one)."""
         self.runtime, self.role, self.roster = runtime, role, roster
-        self._start, self._greet, self._clock = start, greet, clock
+        self._start, self._greet = start, greet
+        own: Callable[[], float] = getattr(runtime, "monotonic", time.monotonic)
+        self._clock = clock or own
         self._handles: dict[Life, Handle[W]] = {}
         self._starting: dict[Future, Life] = {}
         self._calls: dict[Future, tuple[Life, Any]] = {}

@@ -131,7 +131,7 @@ class Seat:
     def _spawn(self, snapshot: PyTree | None, losses: dict[str, int]) -> Handle[AnyLearner]:
         """Spawn a Learner in this process or, with --learners, a Learners, which spawns its ranks itself."""
         job, name = self.job, self.node.name
-        seed = job.seed if self.name == MAIN else job.seed + list(job.agents).index(self.name)
+        seed = seed_of(job, self.name)
         if job.learners is None:
             slow: dict[str, Any] = {"shares_slow": True} if self._refines else {}
             return job.runtime.spawn(
@@ -179,6 +179,11 @@ class Seat:
                 meters.moved(edge.name, fleet.publish(AnyCollector.publish, self._shared[0], self.version))
 
 
+def seed_of(job: Job, policy: str) -> int:
+    """The seed of a policy's learner and workers: the job's own for the main one, others beside it."""
+    return job.seed + list(job.agents).index(policy)
+
+
 # ------------------------------------------------------------------------------------------------------- fleets
 
 
@@ -198,11 +203,11 @@ def spawn_fleet(
         of_each = "" if flag else f" of each {node.role}"
         raise ValueError(f"the checkpoint was made with {flag}{len(saved)}{of_each}, not {most}: use that number")
     lives = list(map(int, snapshot["lives"][node.name])) if snapshot else [0] * most
-    steps = node.role != "refiner"
+    steps, seed = node.role != "refiner", seed_of(job, node.agent)
     make_pool = make_pool or functools.partial(job.make_pool, node.envs, node.groups)
 
     def start(life: Life) -> Handle[Any]:
-        own: dict[str, Any] = {"index": life.place, "seed": job.seed, "incarnation": life.number * LIFE}
+        own: dict[str, Any] = {"index": life.place, "seed": seed, "incarnation": life.number * LIFE}
         if steps:
             own |= {"num_workers": most, "env_restarts": job.env_restarts}
             own["snapshot"] = saved[life.place] if life.number == lives[life.place] else None

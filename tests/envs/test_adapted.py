@@ -6,11 +6,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
-from playing import advance, assert_same, play, random_action
 
 import rookery
 from rookery import envs, spaces
 from rookery.envs.options import take_pool_options
+from rookery.testing import advance, assert_same, play, random_action
 from rookery.trees import tree_map
 
 

@@ -7,9 +7,9 @@ import itertools
 import gymnasium
 import numpy as np
 import pytest
-from playing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 from rookery import envs, spaces
+from rookery.testing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 from rookery.trees import tree_map
 
 pytest.importorskip("ale_py")

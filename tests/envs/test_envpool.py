@@ -9,12 +9,12 @@ from typing import ClassVar
 import gymnasium
 import numpy as np
 import pytest
-from playing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 from rookery import envs
 from rookery.envs import UnknownEnvironment
 from rookery.envs.pools import envpool_pool
 from rookery.envs.pools.envpool_pool import EnvpoolPool
+from rookery.testing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 
 class FakeEnvpool:

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax_fakes import FakeBrax, FakeGymnax, FakePgx, GymnaxParams
-from playing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 import rookery
 from rookery import envs, ops, systems
@@ -18,6 +17,7 @@ from rookery.envs import UnknownEnvironment
 from rookery.envs.jax import sources as jax_sources
 from rookery.envs.jax.env import JaxEnv, JaxStep, canonical_env
 from rookery.envs.jax.toys import CartPoleState, CatchState, CueRecallState
+from rookery.testing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 KEY = ops.random.key(0)
 

@@ -14,7 +14,6 @@ import gymnasium
 import numpy as np
 import pytest
 from bad_envs import Checked, Counter, Faulty, Slow, whole
-from playing import advance, assert_next_step_autoreset, assert_same, play, reference_episodes
 
 from rookery import envs
 from rookery.envs import EnvironmentFailed
@@ -22,6 +21,7 @@ from rookery.envs.pools.serial import SerialPool
 from rookery.envs.processes import fork_server
 from rookery.envs.processes.mailbox import CannotTravel
 from rookery.envs.processes.process_pool import ProcessPool
+from rookery.testing import advance, assert_next_step_autoreset, assert_same, play, reference_episodes
 
 pytestmark = pytest.mark.skipif(not fork_server.supported(), reason="worker processes need Linux")
 

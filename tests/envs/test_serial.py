@@ -6,11 +6,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
-from playing import advance, assert_next_step_autoreset, assert_same, play, reference_episodes
 
 from rookery import envs
 from rookery.envs import EnvironmentFailed
 from rookery.envs.pools.serial import SerialPool
+from rookery.testing import advance, assert_next_step_autoreset, assert_same, play, reference_episodes
 
 
 class Bad(gymnasium.Env):

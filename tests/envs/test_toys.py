@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from playing import advance, play
 
 from rookery import envs
 from rookery.envs.toys import TOYS, Draws
+from rookery.testing import advance, play
 
 
 class Scripted:

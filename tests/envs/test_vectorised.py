@@ -6,12 +6,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from playing import advance, assert_next_step_autoreset, play, reference_episodes
 
 from rookery import envs
 from rookery.envs import EnvironmentFailed
 from rookery.envs.pools.serial import SerialPool
 from rookery.envs.pools.vectorised import VectorisedPool
+from rookery.testing import advance, assert_next_step_autoreset, play, reference_episodes
 
 BALANCE = np.array([0.1, 0.3, 3.0, 1.0])  # pushing by the sign of this keeps every pole up for 500 steps
 

@@ -33,7 +33,7 @@ class Deadlines:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._terms: list[Terms] = []
         made = lambda **given: self._terms.append(Terms(**given)) or self._terms[-1]
-        monkeypatch.setattr("rookery.topologies.job.Terms", made)
+        monkeypatch.setattr("rookery.topologies.launch.Terms", made)
 
     @contextlib.contextmanager
     def of(self, seconds: float) -> Iterator[None]:

@@ -9,20 +9,16 @@ import json
 import select
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "workers"))  # engine_fakes
-
-import engine_fakes
 import ray
-from engine_fakes import SPEC, ScriptedPool, counting_agent
 
 from rookery.run import startup
 from rookery.run.versions import fingerprint
 from rookery.runtime.interface import Resources
 from rookery.runtime.ray import RayRuntime
 from rookery.runtime.roster import span
+from rookery.testing import SPEC, ScriptedPool, counting_agent
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job
 from rookery.types import Rollout
@@ -34,8 +30,7 @@ def make_pool(num_envs: int, groups: int) -> ScriptedPool:
 
 
 def main(*, address: str | None, collectors: str, num_envs: int) -> None:
-    for module in (engine_fakes, sys.modules[__name__]):
-        ray.cloudpickle.register_pickle_by_value(module)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     runtime = Audited(
         RayRuntime(
             address=address, resources={"collector": Resources()}, counts={"collector": span(collectors)},

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_fakes import SPEC, ScriptedPool, Slot, counting_agent, params
 
 from rookery.data.chunks import INCARNATIONS
 from rookery.envs.pools.pool import EnvironmentFailed
@@ -19,6 +18,8 @@ from rookery.runtime import roster
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
+from rookery.testing import SPEC, ScriptedPool, Slot, counting_agent
+from rookery.testing import counting_params as params
 from rookery.workers.acting import hosted_pool as hosted
 from rookery.workers.acting.collector import Collected
 from rookery.workers.acting.env_host import EnvHost

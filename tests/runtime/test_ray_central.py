@@ -11,11 +11,10 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 from actors import pid_of, runtime_of
-from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
-from simulation import record, rows_of
 from waiting import until
 
 from rookery.data.chunks import INCARNATIONS
+from rookery.testing import SPEC, ScriptedPool, checkpointed, counting_agent, record, rows_of
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job
 from rookery.types import Rollout

@@ -22,17 +22,19 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 from actors import Deadlines
-from engine_fakes import SPEC, ScriptedPool, counting_agent
 from waiting import until, wait_for
 
 from rookery.run import config, startup
 from rookery.run.assemble import assemble, pool_factory
 from rookery.run.versions import fingerprint
-from rookery.runtime import ray as ray_runtime
 from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
 from rookery.runtime.ray import RayHandle, RayRuntime
+from rookery.runtime.ray import cluster as ray_cluster
+from rookery.runtime.ray.reachability import Reachability
+from rookery.testing import SPEC, ScriptedPool, counting_agent
 from rookery.topologies.actor_learner import ActorLearner
-from rookery.topologies.job import LIFE, Job, Progress
+from rookery.topologies.job import Job, Progress
+from rookery.topologies.launch import LIFE
 from rookery.types import Rollout
 from rookery_bench import process
 from rookery_bench.audit import Audited
@@ -73,7 +75,7 @@ def closed(driver: Iterator[Progress], runtime: Audited) -> Any:
 def test_a_stopped_collector_that_wakes_up_when_it_was_replaced_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be ended, as if its machine were cut off: what it was asked it does, and says, too late."""
     deadlines, deaf = Deadlines(monkeypatch), list[RayHandle]()
-    given_up = lambda handle: (setattr(handle, "dead", True), handle._runtime.forget(handle))
+    given_up = lambda handle: (setattr(handle, "dead", True), handle._forget(handle))
     monkeypatch.setattr(RayHandle, "kill", lambda handle: given_up(handle) if handle in deaf else kill(handle))
     runtime = audited(2)
     driver = scripted(runtime, num_envs=4, collectors=2)
@@ -131,7 +133,7 @@ def test_of_a_machine_that_is_silent_nothing_is_waited_for_and_whoever_finds_no_
     """This machine itself is said to be silent; that a real cut is seen, test_ray_network.py shows."""
     node, silent = ray.get_runtime_context().get_node_id(), set[str]()
     look = lambda self, machines: machines.update({node: ("10.0.0.9", 1)}) or silent
-    monkeypatch.setattr(ray_runtime.Reachability, "look", look)
+    monkeypatch.setattr(Reachability, "look", look)
     runtime = audited().runtime
     assert runtime.room("collector", 0) > 0
     handle = runtime.spawn(Sleeper, name="w", role="collector")
@@ -181,7 +183,7 @@ def test_a_machine_where_the_config_reads_otherwise_is_refused_with_the_list(mon
     with pytest.raises(RuntimeRefused, match=said) as refused:
         until(scripted(runtime, num_envs=2), lambda p: False)
     assert refused.value.exit_code == 2
-    monkeypatch.setattr(ray_runtime, "_started_here", False)  # as if it were somebody's cluster: asked before anything starts
+    monkeypatch.setattr(ray_cluster, "started_here", False)  # as if it were somebody's cluster: asked before anything starts
     with pytest.raises(RuntimeRefused, match=r"do not agree:\n  .*: algorithm\.learning_rate 0\.5, here 0\.25\n  .*digest"):
         audited(versions=versions)
 
@@ -199,9 +201,9 @@ import json, sys
 from rookery import cli
 from rookery_bench.audit import Audited
 from rookery.run import trainer
-from rookery.runtime import ray
+from rookery.runtime.ray import liveness
 
-ray.PULSE_SECONDS, ray.LOST_SECONDS = 0.5, 5.0
+liveness.PULSE_SECONDS, liveness.LOST_SECONDS = 0.5, 5.0
 made, books = trainer.open_runtime, []
 trainer.open_runtime = lambda cfg, plan: books.append(Audited(made(cfg, plan))) or books[0]
 try:

@@ -13,10 +13,11 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 from actors import pid_of, runtime_of
-from engine_fakes import SPEC, ScriptedPool, checkpointed, slow, summing_agent
 from waiting import until
 
 from rookery.runtime.ray import Kept, RayRuntime
+from rookery.testing import SPEC, ScriptedPool, checkpointed, summing_agent
+from rookery.testing import slow_steps as slow
 from rookery.topologies.async_gradients import AsyncGradients
 from rookery.topologies.gossip import Gossip, _GossipRing
 from rookery.topologies.job import Job, Progress

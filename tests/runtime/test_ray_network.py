@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from rookery.topologies.job import LIFE
+from rookery.topologies.launch import LIFE
 from rookery_bench import process
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")

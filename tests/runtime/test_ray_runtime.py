@@ -22,9 +22,9 @@ from rookery.runtime.interface import Resources, RuntimeRefused, WorkerLost
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 
-from rookery.runtime import ray as ray_runtime
-from rookery.runtime import ray_cleanup
-from rookery.runtime.ray import RayRuntime
+from rookery.runtime.ray import ClusterLost, InsecureCluster, RayRuntime, cleanup, liveness
+from rookery.runtime.ray import cluster as ray_cluster
+from rookery.runtime.ray.checks import differences
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors cannot import what only pytest finds
 DRIVER = os.getpid()
@@ -169,7 +169,8 @@ def test_after_kill_nothing_is_written_however_late_it_comes(runtime: RayRuntime
     handle.kill()
     with pytest.raises(WorkerLost):
         future.result(30)
-    runtime._copied(handle, Said(1, None), {"a": np.zeros((1000, 300)), "b": np.zeros(3)}, out)  # it had answered already
+    answered = {"a": np.zeros((1000, 300)), "b": np.zeros(3)}  # already, before it was killed
+    runtime._fetcher._copied(handle, Said(1, None), answered, out)
     assert (out["a"] == -1).all()
 
 
@@ -230,13 +231,13 @@ def test_a_role_without_resources_lives_in_this_process(runtime: RayRuntime) -> 
 
 def test_a_head_that_is_silent_for_too_long_ends_the_run_with_7(runtime: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     assert runtime.wait([], 0.0) == ([], [])
-    before = runtime._pulse
+    before = runtime._liveness.pulse
     deadline = time.monotonic() + 10
-    while runtime._pulse == before:
+    while runtime._liveness.pulse == before:
         assert time.monotonic() < deadline, "nobody asks for a sign of life"
         time.sleep(0.05)
-    monkeypatch.setattr(ray_runtime, "LOST_SECONDS", -1.0)
-    with pytest.raises(ray_runtime.ClusterLost, match="Resume the run") as error:
+    monkeypatch.setattr(liveness, "LOST_SECONDS", -1.0)
+    with pytest.raises(ClusterLost, match="Resume the run") as error:
         runtime.wait([], 0.0)
     assert error.value.exit_code == 7
     monkeypatch.undo()
@@ -251,9 +252,9 @@ def test_who_would_write_into_the_directory_of_a_ray_again_is_ended_before_it_is
     """A worker that is just starting makes its directories anew, also when the raylet that started it is dead."""
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):  # put back afterwards: the cluster of the other tests needs them
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    monkeypatch.setattr(ray_runtime, "_started_here", True)
+    monkeypatch.setattr(ray_cluster, "started_here", True)
     directory = tmp_path / "ray"
-    marked = lambda path: os.environ | {ray_runtime.MARK: str(path)}
+    marked = lambda path: os.environ | {cleanup.MARK: str(path)}
     started = ["sh", "-c", 'sh -c "$0" "$1" & exec sleep 60', WRITES, str(directory)]
     raylet, other = (
         subprocess.Popen(started, env=marked(directory)),
@@ -263,11 +264,11 @@ def test_who_would_write_into_the_directory_of_a_ray_again_is_ended_before_it_is
         wait_for((directory / "logs" / "line").exists)
         raylet.kill()
         raylet.wait()
-        ray_runtime._remove(directory)
+        ray_cluster.remove(directory)
         time.sleep(0.2)
         assert not directory.exists() and other.poll() is None
     finally:
-        ray_cleanup.end(directory)
+        cleanup.end(directory)
         other.kill()
         other.wait()
 
@@ -281,7 +282,7 @@ def test_another_version_on_a_machine_is_refused_with_the_list(cluster: None, mo
     with pytest.raises(RuntimeRefused, match=r"jax 0\.9\.0, here 0\.10\.2"):
         runtime.spawn(Worker, name="w", role="worker").ready.result(60)
     runtime.close()
-    monkeypatch.setattr(ray_runtime, "_started_here", False)  # as if it were somebody's cluster: asked before anything starts
+    monkeypatch.setattr(ray_cluster, "started_here", False)  # as if it were somebody's cluster: asked before anything starts
     with pytest.raises(RuntimeRefused, match=r"do not agree:\n  .*: jax 0\.9\.0, here 0\.10\.2"):
         runtime_of(versions=skew)
 
@@ -293,8 +294,8 @@ def test_more_workers_than_there_is_room_for_are_refused_with_a_way_out(cluster:
 
 def test_a_cluster_that_asks_for_no_token_gets_a_loud_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "init", lambda **options: None)
-    monkeypatch.setattr(ray_runtime, "_ask", lambda address: None)
-    monkeypatch.setattr(ray_runtime._raylet, "watch", lambda: None)
+    monkeypatch.setattr(ray_cluster, "probe_head", lambda address: None)
+    monkeypatch.setattr(ray_cluster.raylet, "watch", lambda: None)
     for mode, address, loud in ((None, "10.0.0.5", True), ("token", "10.0.0.5", False), (None, "127.0.0.1", False)):
         monkeypatch.setattr(ray, "nodes", lambda address=address: [{"NodeManagerAddress": address}])
         monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
@@ -302,8 +303,8 @@ def test_a_cluster_that_asks_for_no_token_gets_a_loud_warning(monkeypatch: pytes
             monkeypatch.setenv("RAY_AUTH_MODE", mode)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            ray_runtime._join("10.0.0.5:6379")
-        assert [w.category is ray_runtime.InsecureCluster for w in caught] == [True] * loud, (mode, address)
+            ray_cluster.join("10.0.0.5:6379")
+        assert [w.category is InsecureCluster for w in caught] == [True] * loud, (mode, address)
 
 
 def test_strict_security_refuses_what_is_otherwise_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,14 +312,14 @@ def test_strict_security_refuses_what_is_otherwise_warned_of(monkeypatch: pytest
     for name, value in (("init", lambda **_: None), ("shutdown", lambda: ended.append(True))):
         monkeypatch.setattr(ray, name, value)
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "10.0.0.5"}])
-    monkeypatch.setattr(ray_runtime, "_ask", lambda address: None)
-    monkeypatch.setattr(ray_runtime._raylet, "watch", lambda: None)
+    monkeypatch.setattr(ray_cluster, "probe_head", lambda address: None)
+    monkeypatch.setattr(ray_cluster.raylet, "watch", lambda: None)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(RuntimeRefused, match=r"ASKS NOBODY FOR A TOKEN[\s\S]*--strict-security"):
-        ray_runtime._join("10.0.0.5:6379", strict=True)
+        ray_cluster.join("10.0.0.5:6379", strict=True)
     assert ended == [True]
 
 
 def test_what_differs_is_named_once_each() -> None:
     theirs = {"jax": "2", "python": "3.11", "extra": "1"}
-    assert ray_runtime.differences({"jax": "1", "python": "3.11"}, theirs) == ["extra 1, here missing", "jax 2, here 1"]
+    assert differences({"jax": "1", "python": "3.11"}, theirs) == ["extra 1, here missing", "jax 2, here 1"]

@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 from actors import pid_of, runtime_of
-from engine_fakes import checkpointed
 from waiting import until
 
 from rookery import envs
@@ -24,7 +23,9 @@ from rookery.algorithms.r2d2 import R2D2
 from rookery.data.config import ReplayConfig
 from rookery.networks import NetworkConfig
 from rookery.runtime.interface import ArgumentLost, WorkerLost
-from rookery.runtime.ray import Kept, _translated
+from rookery.runtime.ray import Kept
+from rookery.runtime.ray.errors import translated
+from rookery.testing import checkpointed
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.sync import Sync
@@ -70,8 +71,8 @@ def test_a_rollout_that_stays_in_the_store_is_given_to_another_worker_by_referen
 
 def test_an_argument_that_is_gone_is_not_a_worker_that_is_gone() -> None:
     lost = ray.exceptions.ObjectLostError("ab" * 28, None, "")
-    assert isinstance(_translated(ray.exceptions.RayTaskError("insert", "", lost), "shard-0"), ArgumentLost)
-    assert isinstance(_translated(ray.exceptions.ActorDiedError(), "shard-0"), WorkerLost)
+    assert isinstance(translated(ray.exceptions.RayTaskError("insert", "", lost), "shard-0"), ArgumentLost)
+    assert isinstance(translated(ray.exceptions.ActorDiedError(), "shard-0"), WorkerLost)
 
 
 def drive(topology: Any, algorithm: Any, env: str, runtime: Any, snapshot: Any = None) -> Iterator[Progress]:

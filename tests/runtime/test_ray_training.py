@@ -17,17 +17,17 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed: pip install 'rookery[ray]'")
 import ray
 from actors import Deadlines, pid_of, runtime_of
-from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
-from lockstep import digest
-from simulation import Ledger, record, rows_of
 from waiting import until
 
 from rookery import Trainer
 from rookery.data.chunks import INCARNATIONS
 from rookery.runtime import roster
 from rookery.runtime.ray import RayRuntime
+from rookery.testing import SPEC, ScriptedPool, checkpointed, counting_agent, digest, record, rows_of
+from rookery.testing import RowLedger as Ledger
 from rookery.topologies.actor_learner import ActorLearner
-from rookery.topologies.job import LIFE, Job, Progress
+from rookery.topologies.job import Job, Progress
+from rookery.topologies.launch import LIFE
 from rookery.topologies.sync import Sync
 from rookery.types import Rollout
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from rookery.runtime.reachability import Reachability, connected
+from rookery.runtime.ray.reachability import Reachability, connected
 
 MACHINES = {"a": ("10.0.0.1", 1), "b": ("10.0.0.2", 1)}
 

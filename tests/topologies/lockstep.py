@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
-
-import jax
-import numpy as np
-from engine_fakes import checkpointed
 
 from rookery import envs
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import checkpointed, digest
 from rookery.topologies.job import Job
 from rookery.types import Agent
 
@@ -24,10 +20,6 @@ def agent_of(algorithm: Any, env: str = ENV) -> Agent:
 def start(topology: Any, agent: Agent, *, seed: int = 0, snapshot: Any = None, env: str = ENV) -> Any:
     make = lambda num_envs, groups: envs.make(env, num_envs, groups=groups)
     return topology.drive(Job(agent, envs.spec_of(env), make, LocalRuntime(), seed), snapshot)
-
-
-def digest(params: Any) -> str:
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))).hexdigest()
 
 
 def follow(topology: Any, agent: Agent, updates: int, *, save_at: int | None = None, **options: Any) -> tuple[dict, Any]:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
-from simulation import Ledger, Seconds, SimulatedRuntime, rows_of
 
 from rookery.runtime import roster
+from rookery.testing import (
+    SPEC,
+    LockstepRuntime,
+    RowLedger,
+    ScriptedPool,
+    Seconds,
+    checkpointed,
+    counting_agent,
+    drive_until,
+    kill_every,
+    ledger_workers,
+    paced,
+    rows_of,
+)
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import TICK_SECONDS, Job, Progress
 from rookery.topologies.sync import Sync
@@ -21,34 +32,29 @@ T = 2
 AGENT = counting_agent(T)
 
 
-def pace(*, learner: float = 1.0, collectors: tuple[float, ...] = (1.0,), jitter: float = 0.0, seed: int = 0) -> Seconds:
-    """collectors: seconds per rollout of each; jitter: the share of them that is random."""
-    rng = random.Random(seed)
+def pace(*, learner: float = 1.0, collectors: tuple[float, ...] = (1.0,), **options: Any) -> Seconds:
+    """collectors: seconds per rollout of each."""
+    return paced({"learner": learner, "collector": collectors}, **options)
 
-    def seconds(name: str, calls: int) -> float:
-        mean = learner if name == "learner" else collectors[int(name.split("-")[1]) % len(collectors)]
-        return mean * (1 - jitter + 2 * jitter * rng.random())
 
-    return seconds
+class SimulatedRuntime(LockstepRuntime):
+    """With workers that only keep a ledger; a snapshot may be asked only of those that have nothing to do."""
+
+    def __init__(self, seconds: Seconds, ledger: RowLedger | None = None, **options: Any) -> None:
+        self.ledger = ledger or RowLedger()
+        super().__init__(seconds, instead=ledger_workers(self.ledger), at_rest={"snapshot"}, **options)
 
 
 def drive(topology: Any, runtime: SimulatedRuntime, snapshot: Any = None) -> Iterator[Progress]:
-    job = Job(AGENT, SPEC, lambda num_envs, groups: ScriptedPool(num_envs, groups), runtime, seed=0)  # type: ignore[arg-type]
+    job = Job(AGENT, SPEC, lambda num_envs, groups: ScriptedPool(num_envs, groups), runtime, seed=0)
     return topology.drive(job, snapshot)
-
-
-def until(driver: Iterator[Progress], updates: int) -> Progress:
-    for _, progress in zip(range(5_000), driver):
-        if progress.updates >= updates:
-            return progress
-    raise AssertionError(f"{progress.updates} updates after 5,000 steps of the driver")
 
 
 def topology_of(collectors: int, **options: Any) -> ActorLearner:
     return ActorLearner(num_envs=2 * collectors, collectors=collectors, groups=1, **options)
 
 
-def drain_and_check(progress: Progress, ledger: Ledger, topology: ActorLearner) -> Any:
+def drain_and_check(progress: Progress, ledger: RowLedger, topology: ActorLearner) -> Any:
     """Takes a snapshot; what was learned from and what is in the snapshot must be all that was played."""
     assert progress.snapshot is not None
     if topology.collectors == 1 or topology.rollouts_per_batch == 1:
@@ -87,7 +93,7 @@ def test_no_step_is_lost_or_learned_twice_and_none_is_older_than_the_bound(name:
         topology = topology_of(collectors, in_flight=in_flight, rollouts_per_batch=parts, prefetch=prefetch)
         runtime = SimulatedRuntime(pace(**PACES[name]))
         driver = drive(topology, runtime)
-        progress = until(driver, 25)
+        progress = drive_until(driver, 25)
         where = str(topology)
         assert progress.trained_steps == sum(row.valid for row in runtime.ledger.rows), where
         assert progress.updates == runtime.ledger.batches == progress.version, where
@@ -100,7 +106,7 @@ def test_the_lag_is_as_large_as_the_bound_says_somewhere() -> None:
     """A bound that is never nearly reached would be no bound worth printing."""
     topology = topology_of(2, in_flight=2)
     runtime = SimulatedRuntime(pace(learner=5.0))
-    until(drive(topology, runtime), 30)
+    drive_until(drive(topology, runtime), 30)
     assert topology.max_lag() - 1 <= runtime.ledger.lag_max <= topology.max_lag()
 
 
@@ -108,7 +114,7 @@ def test_an_even_pace_keeps_everyone_busy() -> None:
     """The slower side sets the pace: it never waits for the other."""
     for learner, collector in ((3.0, 1.0), (1.0, 3.0), (2.0, 2.0)):
         runtime = SimulatedRuntime(pace(learner=learner, collectors=(collector,)))
-        progress = until(drive(topology_of(1), runtime), 40)
+        progress = drive_until(drive(topology_of(1), runtime), 40)
         slowest = max(learner, collector)
         assert runtime.clock <= (progress.updates + 2) * slowest, (learner, collector)
 
@@ -116,7 +122,7 @@ def test_an_even_pace_keeps_everyone_busy() -> None:
 @pytest.mark.parametrize("collectors", [2, 3])
 def test_collectors_of_even_pace_add_up(collectors: int) -> None:
     runtime = SimulatedRuntime(pace(learner=0.01, collectors=(1.0,), jitter=0.3))
-    progress = until(drive(topology_of(collectors), runtime), 60)
+    progress = drive_until(drive(topology_of(collectors), runtime), 60)
     assert progress.updates / runtime.clock > 0.85 * collectors
 
 
@@ -142,7 +148,7 @@ def test_collectors_wait_when_the_queue_is_full_and_nothing_is_dropped() -> None
     made = progress.items["rollouts"]
     assert made == topology.max_lag(), "every slot is written, none is overwritten"
     assert all(not h.queue and h.running is None for name, h in runtime.handles.items() if name != "learner")
-    until(driver, 15)
+    drive_until(driver, 15)
     runtime.ledger.check()
 
 
@@ -168,12 +174,12 @@ def test_a_snapshot_in_the_middle_loses_nothing_here_nor_after_a_restart(
     runtime = SimulatedRuntime(pace(**PACES[name]))
     driver, ledger = drive(topology, runtime), runtime.ledger
     for stop in (4, 9, 15):  # the saved one goes on
-        saved, at = drain_and_check(until(driver, stop), ledger, topology), len(ledger.rows)
-    drain_and_check(until(driver, 22), ledger, topology)
-    again = Ledger()  # a new process: what came after the third snapshot never was
+        saved, at = drain_and_check(drive_until(driver, stop), ledger, topology), len(ledger.rows)
+    drain_and_check(drive_until(driver, 22), ledger, topology)
+    again = RowLedger()  # a new process: what came after the third snapshot never was
     again.rows, again.lags, again.batches = ledger.rows[:at], ledger.lags[:at], int(saved["meters"]["updates"])
     driver = drive(topology, SimulatedRuntime(pace(**PACES[name]), again), saved)
-    drain_and_check(until(driver, 40), again, topology)
+    drain_and_check(drive_until(driver, 40), again, topology)
 
 
 def test_episodes_that_end_while_a_snapshot_drains_are_told_once_on_either_side() -> None:
@@ -192,17 +198,12 @@ def test_episodes_that_end_while_a_snapshot_drains_are_told_once_on_either_side(
 
 
 def test_another_number_of_collectors_than_the_checkpoint_s_is_refused_with_the_number() -> None:
-    saved = until(drive(topology_of(2), SimulatedRuntime(pace())), 2).snapshot()  # type: ignore[misc]
+    saved = drive_until(drive(topology_of(2), SimulatedRuntime(pace())), 2).snapshot()  # type: ignore[misc]
     with pytest.raises(ValueError, match="--collectors 2"):
         next(drive(topology_of(3), SimulatedRuntime(pace()), saved))
 
 
 # --------------------------------------------------------------------------------------------------------- losses
-
-
-def every(calls: int) -> Any:
-    """Each collector is killed in the middle of every so-manieth rollout of its place."""
-    return lambda name, call: call % calls == calls - 1
 
 
 def without_back_off(monkeypatch: pytest.MonkeyPatch, **terms: Any) -> None:
@@ -216,9 +217,9 @@ def test_killed_collectors_are_replaced_and_only_what_they_owed_is_lost(
 ) -> None:
     without_back_off(monkeypatch, losses=10**6)
     topology = topology_of(collectors, in_flight=in_flight, rollouts_per_batch=parts)
-    runtime = SimulatedRuntime(pace(**PACES[name]), dies=every(7))
+    runtime = SimulatedRuntime(pace(**PACES[name]), dies=kill_every(7, "collector"))
     driver, ledger = drive(topology, runtime), runtime.ledger
-    progress = until(driver, 30)
+    progress = drive_until(driver, 30)
     saved = drain_and_check(progress, ledger, topology)
     streams = {row.stream for row in ledger.rows}
     assert (
@@ -227,25 +228,25 @@ def test_killed_collectors_are_replaced_and_only_what_they_owed_is_lost(
     )
     assert progress.workers["collectors_lost"] <= progress.workers["rollouts_lost"]
     assert progress.workers["rollouts_lost"] <= in_flight * progress.workers["collectors_lost"]
-    at = Ledger()
+    at = RowLedger()
     at.rows, at.lags, at.batches = list(ledger.rows), list(ledger.lags), ledger.batches
-    again = drive(topology, SimulatedRuntime(pace(**PACES[name]), at, dies=every(5)), saved)
-    drain_and_check(until(again, 50), at, topology)  # lives go on counting: no stream is used twice
+    again = drive(topology, SimulatedRuntime(pace(**PACES[name]), at, dies=kill_every(5, "collector")), saved)
+    drain_and_check(drive_until(again, 50), at, topology)  # lives go on counting: no stream is used twice
 
 
 def test_a_collector_that_always_dies_ends_the_run_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     without_back_off(monkeypatch)
     for topology in (topology_of(2), Sync(num_envs=4, collectors=2)):
-        runtime = SimulatedRuntime(pace(), dies=lambda name, call: name == "collector-1")
+        runtime = SimulatedRuntime(pace(), dies=lambda call: call.worker == "collector-1")
         with pytest.raises(roster.Exhausted, match="collector-1 was killed"):
-            until(drive(topology, runtime), 10**6)
+            drive_until(drive(topology, runtime), 10**6)
         assert runtime.closed
 
 
 def test_sync_collects_anew_what_a_lost_collector_owed(monkeypatch: pytest.MonkeyPatch) -> None:
     without_back_off(monkeypatch, losses=10**6)
-    runtime = SimulatedRuntime(pace(), dies=every(4))
-    progress = until(drive(Sync(num_envs=6, collectors=3), runtime), 12)
+    runtime = SimulatedRuntime(pace(), dies=kill_every(4, "collector"))
+    progress = drive_until(drive(Sync(num_envs=6, collectors=3), runtime), 12)
     runtime.ledger.check()
     assert runtime.ledger.lag_max == 0 and progress.workers["collectors_lost"] >= 3
     assert len(runtime.ledger.rows) == 12 * 6 * T
@@ -260,7 +261,7 @@ def test_sync_learns_each_step_once_with_the_parameters_that_made_it(name: str, 
     runtime = SimulatedRuntime(pace(**PACES[name]))
     topology = Sync(num_envs=2 * collectors, collectors=collectors)
     driver = drive(topology, runtime)
-    progress = until(driver, 12)
+    progress = drive_until(driver, 12)
     runtime.ledger.check()
     assert runtime.ledger.lag_max == 0 == topology.max_lag()
     order = [row.stream >> 20 for row in runtime.ledger.rows[: 2 * collectors * T : T]]

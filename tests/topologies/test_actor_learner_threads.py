@@ -10,11 +10,12 @@ from typing import Any
 
 import jax
 import pytest
-from engine_fakes import SPEC, ScriptedPool, Slot, checkpointed, counting_agent, slow
-from simulation import Ledger, record, rows_of
 from waiting import until_updates
 
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import SPEC, ScriptedPool, Slot, checkpointed, counting_agent, record, rows_of
+from rookery.testing import RowLedger as Ledger
+from rookery.testing import slow_steps as slow
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.sync import Sync

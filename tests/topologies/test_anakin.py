@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine_fakes import checkpointed
 
 from rookery import envs
 from rookery.algorithms.a2c import A2C
@@ -23,6 +22,7 @@ from rookery.envs.jax.sources import build
 from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import checkpointed
 from rookery.topologies import anakin
 from rookery.topologies.anakin import Anakin
 from rookery.topologies.job import Job, Progress

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from engine_fakes import SPEC, ScriptedPool, checkpointed, summing_agent
 from lockstep import ENV, agent_of, follow, start
 from waiting import until
 
@@ -18,6 +17,7 @@ from rookery.algorithms.ppo import PPO
 from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError, check, resolve
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import SPEC, ScriptedPool, checkpointed, summing_agent
 from rookery.topologies.async_gradients import AsyncGradients
 from rookery.topologies.job import Job
 from rookery.topologies.staleness import Staleness

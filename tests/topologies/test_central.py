@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent
-from lockstep import digest
-from simulation import SimulatedHandle, SimulatedRuntime, record, rows_of
 from waiting import until_updates
 
 from rookery import Trainer, envs
@@ -21,22 +18,22 @@ from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import (
+    SPEC,
+    LockstepRuntime,
+    ScriptedPool,
+    checkpointed,
+    counting_agent,
+    digest,
+    record,
+    rows_of,
+)
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.types import Agent, Rollout
 
 LSTM = NetworkConfig(hidden=(4,), core="lstm", core_size=3)
 SMALL = NetworkConfig(hidden=(4,))
-
-
-class LockStep(SimulatedRuntime):
-    """The simulated clock with the real workers: a rollout is collected at one instant, so no version changes inside it."""
-
-    name = "local"
-
-    def spawn(self, worker: Callable[..., Any], *args: Any, name: str, role: str, **kwargs: Any) -> SimulatedHandle:
-        self.handles[name] = SimulatedHandle(self, name, worker(*args, **kwargs))
-        return self.handles[name]
 
 
 @cache
@@ -48,7 +45,7 @@ def agent_of(env: str, recurrent: bool) -> Agent:
 def lock_step(env: str, recurrent: bool, updates: int, **options: Any) -> list[tuple[Any, ...]]:
     topology = ActorLearner(num_envs=4, groups=1, **options)
     make = lambda num_envs, groups: envs.make(env, num_envs, groups=groups)
-    runtime = LockStep(lambda name, call: 1.0 if name == "learner" else (0.4, 1.7, 0.9)[call % 3])
+    runtime = LockstepRuntime(lambda call: 1.0 if call.role == "learner" else (0.4, 1.7, 0.9)[(call.number - 1) % 3])
     job = Job(agent_of(env, recurrent), envs.spec_of(env), make, runtime, seed=3)  # type: ignore[arg-type]
     driver, seen = topology.drive(job), {}  # type: Iterator[Progress], dict[int, tuple[Any, ...]]
     for progress in driver:

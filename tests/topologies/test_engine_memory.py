@@ -6,11 +6,10 @@ import gc
 import os
 import tracemalloc
 
-from engine_fakes import counting_agent
-
 from rookery import envs
 from rookery.envs.processes.memory import resident_mb
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import counting_agent
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import pytest
-from engine_fakes import checkpointed
 
 from rookery import Trainer, envs
 from rookery.algorithms.ars import ARS
@@ -26,6 +25,7 @@ from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.local import LocalHandle, LocalRuntime
+from rookery.testing import checkpointed
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.evolution import Evolution
 from rookery.topologies.job import Job

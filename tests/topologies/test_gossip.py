@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_fakes import ScriptedPool, checkpointed
 from lockstep import ENV, agent_of, follow, start
 from waiting import until
 
@@ -19,6 +18,7 @@ from rookery.algorithms.ppo import PPO
 from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError, check, resolve
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import ScriptedPool, checkpointed
 from rookery.topologies.gossip import Gossip
 from rookery.topologies.job import Job
 from rookery.topologies.sync import Sync

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from engine_fakes import checkpointed
 from lockstep import ENV, agent_of, follow, start
 from waiting import until
 
@@ -19,6 +18,7 @@ from rookery.algorithms.ppo import PPO
 from rookery.data.config import ReplayConfig
 from rookery.networks import NetworkConfig
 from rookery.run.config import ConfigError, check, resolve
+from rookery.testing import checkpointed
 from rookery.topologies.parameter_server import ParameterServer
 from rookery.topologies.staleness import Outliers
 from rookery.topologies.sync import Sync

@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from engine_fakes import checkpointed
 
 from rookery import Trainer, envs
 from rookery.algorithms.dqn import DQN
 from rookery.data.config import ReplayConfig
 from rookery.networks import NetworkConfig
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import checkpointed
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.sync import Sync

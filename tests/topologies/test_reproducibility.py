@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 import pytest
-from engine_fakes import checkpointed
 
 from rookery import Trainer, envs
 from rookery.algorithms.a2c import A2C
@@ -17,6 +13,7 @@ from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.networks import NetworkConfig
 from rookery.runtime.local import LocalRuntime
+from rookery.testing import checkpointed, digest
 from rookery.topologies.job import Job
 from rookery.topologies.sync import Sync
 from rookery.types import Agent
@@ -54,10 +51,6 @@ class Step(NamedTuple):
 @cache
 def agent_of(name: str) -> Agent:
     return CASES[name].algorithm.build(envs.spec_of(CASES[name].env), num_updates=20)
-
-
-def digest(params: Any) -> str:
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))).hexdigest()
 
 
 def run(name: str, updates: int, *, seed: int = 0, save_at: int | None = None, snapshot: Any = None) -> tuple[list[Step], Any]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_fakes import checkpointed
 from lockstep import ENV, agent_of
 
 from rookery import envs
@@ -24,6 +23,7 @@ from rookery.run import checkpoint
 from rookery.runtime.interface import ArgumentLost, WorkerLost
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.roster import Life
+from rookery.testing import checkpointed
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job
 from rookery.topologies.launch import open_table

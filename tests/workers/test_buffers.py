@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine_fakes import SPEC, ScriptedPool, counting_agent
 
 from rookery.algorithms.appo import APPO
 from rookery.algorithms.ppo import PPO
 from rookery.data import arrays
 from rookery.data.queue import Queue
 from rookery.networks import NetworkConfig
+from rookery.testing import SPEC, ScriptedPool, counting_agent
 from rookery.types import Agent, Array, Batch, Learned, TrainState
 from rookery.workers.acting.collector import Collector
 from rookery.workers.acting.shapes import rollout_specs

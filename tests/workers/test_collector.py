@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_fakes import SPEC, ScriptedPool, Slot, collect, counting_agent, dirty, params, play, same, shown
+from collecting import collect
 
 from rookery.data import arrays
 from rookery.data.chunks import INCARNATIONS
+from rookery.testing import SPEC, ScriptedPool, Slot, counting_agent
+from rookery.testing import assert_same_rollout as same
+from rookery.testing import counting_params as params
+from rookery.testing import dirty_rollout as dirty
+from rookery.testing import scripted_observation as shown
+from rookery.testing import scripted_step as play
 from rookery.trees import tree_leaves
 from rookery.types import BATCH_MAJOR, Agent, Rollout
 from rookery.workers.acting.collector import Collector

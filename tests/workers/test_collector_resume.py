@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine_fakes import ScriptedPool, checkpointed, collect, counting_agent, params, same
+from collecting import collect
 from gymnasium import spaces as gs
 
 from rookery import envs, spaces
+from rookery.testing import ScriptedPool, checkpointed, counting_agent
+from rookery.testing import assert_same_rollout as same
+from rookery.testing import counting_params as params
 from rookery.types import Agent, Decision, Needs
 from rookery.workers.acting.collector import Collector
 

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine_fakes import SPEC, ScriptedPool, length
 
 from rookery import envs, ops
 from rookery.algorithms.es import ES
 from rookery.envs.pools.pool import EnvironmentFailed
 from rookery.networks import NetworkConfig
+from rookery.testing import SPEC, ScriptedPool
+from rookery.testing import episode_length as length
 from rookery.types import Agent, Batch, Decision, Learned, Needs, TrainState
 from rookery.workers.acting.evaluator import Evaluator
 from rookery.workers.acting.evolution_worker import EvolutionWorker, Generation, Shares, compiled, digest, kept_specs

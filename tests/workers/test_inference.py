@@ -11,12 +11,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from engine_fakes import ScriptedPool, Slot, checkpointed, collect, counting_agent, params, same
+from collecting import collect
 
 from rookery.data import arrays
 from rookery.data.chunks import INCARNATIONS
 from rookery.envs.pools.pool import EnvironmentFailed
 from rookery.envs.processes.process_pool import ProcessPool
+from rookery.testing import ScriptedPool, Slot, checkpointed, counting_agent
+from rookery.testing import assert_same_rollout as same
+from rookery.testing import counting_params as params
 from rookery.types import Agent, Rollout, TimeStep
 from rookery.workers.acting.collector import Collected, Collector
 from rookery.workers.acting.inference import Inference

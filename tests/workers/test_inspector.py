@@ -5,13 +5,13 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from engine_fakes import SPEC
 
 from rookery.algorithms.dqn import DQN
 from rookery.algorithms.ppo import PPO
 from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.networks import NetworkConfig
+from rookery.testing import SPEC
 from rookery.topologies.meters import Meters
 from rookery.trees import tree_leaves
 from rookery.types import Batch

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine_fakes import SPEC, ScriptedPool, checkpointed, counting_agent, params
 
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.appo import APPO
@@ -20,6 +19,8 @@ from rookery.algorithms.vtrace import VTrace
 from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.networks import NetworkConfig
+from rookery.testing import SPEC, ScriptedPool, checkpointed, counting_agent
+from rookery.testing import counting_params as params
 from rookery.trees import tree_leaves
 from rookery.types import Agent, Array, Batch, Learned, Rollout, TrainState
 from rookery.workers.acting.collector import Collector

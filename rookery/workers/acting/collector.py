@@ -59,7 +59,7 @@ class Collector:
         self._published: tuple[PyTree, int] | None = None
         self._specs = played_specs(agent, self._pool.spec, self._pool.num_envs)
         stored = rollout_specs(agent, self._pool.spec, self._pool.num_envs)
-        self._apart = jax.tree.structure(stored) != jax.tree.structure(self._specs) or stored != self._specs
+        self._apart = stored != self._specs
         #   whether `process` gives a rollout of another form: then it is played into memory of the collector's own
         self._seconds = {"env": 0.0, "inference": 0.0, "transfer": 0.0}
         # the state of the worker: all of it is in snapshot()

@@ -1,6 +1,6 @@
-"""Ends all processes of a Ray that a run started: the run itself does when it closes, and whoever outlives it when it cannot.
+"""End all processes of a Ray that a run started: the run itself does when it closes, and whoever outlives it when it cannot.
 
-    python ray_cleanup.py DIRECTORY PID   # sleeps until the process PID is dead, then ends that Ray, removes it and leaves
+    python cleanup.py DIRECTORY PID   # sleeps until the process PID is dead, then ends that Ray, removes it and leaves
 
 A driver that is killed takes the head of its Ray with it, but not all of its agents. So a small process waits for the
 driver's death beside it, by the kernel's word (a pidfd), in a session of its own where no signal for the run reaches it.
@@ -32,7 +32,7 @@ def watch_over(directory: Path) -> subprocess.Popen[bytes]:
 
 
 def end(directory: Path) -> None:
-    """Ends all processes of a Ray that we started and waits for their death: a worker that is just starting would make its
+    """End all processes of a Ray that we started and waits for their death: a worker that is just starting would make its
     directories anew. They are known by what they inherited, so that those are found, too, whose parent died before them."""
     deadline = time.monotonic() + END_SECONDS
     while (left := processes(directory)) and time.monotonic() < deadline:
@@ -65,7 +65,6 @@ def await_death(pid: int, seconds: float | None = None, *, kill: bool = False) -
         return True
     finally:
         os.close(process)
-
 
 
 def main(directory: Path, driver: int) -> None:

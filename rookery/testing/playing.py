@@ -1,4 +1,4 @@
-"""A pool's answers as recorded arrays, and a slow reference for what a pool promises."""
+"""Plays a pool of environments, records its answers, and has a slow reference for what a pool promises."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from rookery.trees import tree_map
 from rookery.types import EnvPool, Episode, TimeStep
 
 
-class Played(NamedTuple):
+class Playthrough(NamedTuple):
+    """What a pool answered to a number of actions."""
+
     steps: list[TimeStep]  # [0] is the answer to reset; all groups joined, copied
     episodes: list[Episode]
 
 
 def random_action(pool: EnvPool, rng: np.random.Generator, step: TimeStep | None = None) -> Any:
-    """Canonical, uniform, legal where there is a mask; the same for any number of groups."""
+    """Draw actions: canonical, uniform, legal where there is a mask; the same for any number of groups."""
     if step is not None and isinstance(step.observation, dict) and "action_mask" in step.observation:
         mask = step.observation["action_mask"]
         return np.where(mask, rng.random(mask.shape), -1).argmax(axis=1)
-    space = pool.spec.action
-    if hasattr(space, "low"):
-        return rng.uniform(-1.5, 1.5, (pool.num_envs, *space.shape)).astype(np.float32)
-    limit = getattr(space, "n", None) if space.shape == () else getattr(space, "nvec", 2)
-    return rng.integers(0, limit, (pool.num_envs, *space.shape))
+
+    def draw(space: Any) -> np.ndarray:
+        if hasattr(space, "low"):
+            return rng.uniform(-1.5, 1.5, (pool.num_envs, *space.shape)).astype(np.float32)
+        limit = getattr(space, "n", None) if space.shape == () else getattr(space, "nvec", 2)
+        return rng.integers(0, limit, (pool.num_envs, *space.shape))
+
+    return spaces.map_space(draw, pool.spec.action)
 
 
 def advance(pool: EnvPool, action: Any) -> TimeStep:
-    """One step of every group: all are sent to before any is received, in the reverse order."""
+    """Step every group once: all are sent to before any is received, in the reverse order."""
     for g, group in enumerate(pool.groups):
         pool.send(spaces.take(action, group), g)
     answers = {g: pool.recv(g) for g in reversed(range(len(pool.groups)))}
@@ -38,16 +43,17 @@ def advance(pool: EnvPool, action: Any) -> TimeStep:
     return TimeStep(*(tree_map(lambda *leaves: np.concatenate(leaves), *part) for part in parts))
 
 
-def play(pool: EnvPool, num_steps: int, *, seed: int = 7, start: TimeStep | None = None, actions: int = 0) -> Played:
+def play(pool: EnvPool, num_steps: int, *, seed: int = 7, start: TimeStep | None = None, actions: int = 0) -> Playthrough:
+    """Play random actions. start: the newest answer of a pool that was played already; actions: seeds the actions."""
     rng = np.random.default_rng(actions)
     steps = [pool.reset(seed) if start is None else start]
     for _ in range(num_steps):
         steps.append(advance(pool, random_action(pool, rng, steps[-1])))
-    return Played(steps, pool.take_episodes())
+    return Playthrough(steps, pool.take_episodes())
 
 
 def assert_same(a: Any, b: Any) -> None:
-    """Bit for bit, trees of arrays."""
+    """Assert that trees of arrays are the same, bit for bit."""
 
     def same(x: Any, y: Any) -> None:
         assert x.dtype == y.dtype
@@ -57,7 +63,7 @@ def assert_same(a: Any, b: Any) -> None:
 
 
 def assert_next_step_autoreset(steps: list[TimeStep]) -> None:
-    """What TimeStep promises, row by row."""
+    """Assert what TimeStep promises, row by row."""
     assert steps[0].first.all()
     for before, after in itertools.pairwise(steps):
         np.testing.assert_array_equal(after.first, before.terminated | before.truncated)
@@ -66,7 +72,7 @@ def assert_next_step_autoreset(steps: list[TimeStep]) -> None:
 
 
 def reference_episodes(steps: list[TimeStep]) -> list[Episode]:
-    """One environment and one step at a time."""
+    """Add up the episodes of recorded answers, one environment and one step at a time."""
     num_envs = len(steps[0].first)
     total, length, episodes = [0.0] * num_envs, [0] * num_envs, []
     for step in steps[1:]:
