@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rookery
+from rookery.testing import check_topology
 from rookery.topologies.async_gradients import AsyncGradients
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -108,3 +109,8 @@ def test_the_custom_topology_sends_parameters_once_for_a_batch_resumes_and_refus
         rookery.train("a2c", env="catch", topology=topology, runs=str(tmp_path))
     with pytest.raises(ValueError, match="use Evolution or Sync"):
         rookery.train("dqn", env="catch", topology=topology, runs=str(tmp_path))
+
+
+def test_the_custom_topology_keeps_the_contract_and_replaces_a_collector_that_is_lost():
+    topology = example("custom_topology").Reuse(num_envs=4, collectors=2, epochs=3)
+    check_topology(topology, edges={"rollouts", "batches", "parameters"}, losses=("collector",), exact=False)
