@@ -41,7 +41,8 @@ def check_topology(
 ) -> None:
     """Assert the contracts of a topology: its ledger, its snapshots, its edges, its signs of life.
 
-    agent: instead of ledger_agent(), where that one is refused; losses: roles whose workers it replaces; updates: made before and after a snapshot; exact: False where parameters are averaged or steps are
+    agent: instead of ledger_agent(), where that one is refused; losses: roles whose workers it replaces; updates: made before
+    and after a snapshot; exact: False where parameters are averaged or steps are
     learned from several times, so that only the counters are held against what was played; partial: a snapshot may hold
     rollouts that are half written; schedules: random ones beside an even one. Raises ContractBroken.
     """
