@@ -47,7 +47,7 @@ def observe(space: gymnasium.Space[Any], rng: np.random.Generator) -> PyTree:
 def play(world: World, num_rows: int, seed: int = 0) -> Rollout:
     """A collector in twenty lines: next-step autoreset, memories reset, previous action and reward where asked for."""
     agent, spec, params = world.agent, world.spec, world.state.params
-    rng, explore = np.random.default_rng(seed), agent.explore(np.arange(B), B, 0)
+    rng, explore = np.random.default_rng(seed), agent.explore(params, np.arange(B), B, 0)
     fresh = agent.memory(B)
     memory, rows = fresh, []
     action, reward, over = np.zeros(B, np.int32), np.zeros(B, np.float32), np.zeros(B, bool)
@@ -129,7 +129,7 @@ def test_init_gives_a_state_that_has_seen_no_update(world: World) -> None:
 def test_act_answers_for_every_column_and_keeps_the_layout_of_the_memory(world: World) -> None:
     agent, memory = world.agent, world.agent.memory(B)
     observation = jax.tree.map(lambda x: x[0], world.played.observation)
-    explore = agent.explore(np.arange(B), 2 * B, 10)
+    explore = agent.explore(world.state.params, np.arange(B), 2 * B, 10)
     assert all(x.shape == (B,) for x in jax.tree.leaves(explore))
     decision = world.act(world.state.params, observation, memory, jax.random.key(1), explore)
     assert isinstance(decision, Decision)
@@ -140,7 +140,7 @@ def test_act_answers_for_every_column_and_keeps_the_layout_of_the_memory(world: 
 
 def test_act_without_exploration_does_not_depend_on_the_key(world: World) -> None:
     agent, observation = world.agent, jax.tree.map(lambda x: x[0], world.played.observation)
-    greedy = jax.tree.map(np.zeros_like, agent.explore(np.arange(B), B, 0))
+    greedy = jax.tree.map(np.zeros_like, agent.explore(world.state.params, np.arange(B), B, 0))
     actions = [
         np.asarray(world.act(world.state.params, observation, agent.memory(B), jax.random.key(i), greedy).action)
         for i in range(5)

@@ -209,7 +209,7 @@ def counting_agent(
         state = TrainState(params, state.slow, state.optimizer, state.updates + 1)
         return Learned(state, {"loss": total}, None)
 
-    explore = lambda env_index, num_envs, env_steps: {"x": np.asarray(env_index + 1000.0 * env_steps, np.float32)}
+    explore = lambda params, env_index, num_envs, env_steps: {"x": np.asarray(env_index + 1000.0 * env_steps, np.float32)}
     needs = Needs(rollout_length, discount, previous=previous, return_discount=return_discount)
     return Agent(init, memory, decide, explore, learn or sum_up, needs, process=process)
 
