@@ -53,7 +53,7 @@ class Reinforce:
             return Learned(TrainState(params, (), optimizer_state, state.updates + 1), report, None)
 
         needs = Needs(self.rollout_length, self.discount)
-        explore = lambda env_index, num_envs, env_steps: np.ones(len(env_index), np.float32)
+        explore = lambda params, env_index, num_envs, env_steps: np.ones(len(env_index), np.float32)
         return Agent(init=init, memory=lambda B: (), act=act, explore=explore, learn=learn, needs=needs)
 
 

@@ -164,9 +164,9 @@ class Agent(NamedTuple):
     memory: Callable[[int], PyTree]  # (B) -> memory that a new episode starts with, or ()
     act: Callable[[PyTree, PyTree, PyTree, Array, PyTree], Decision]
     #   (params, observation, memory, key, explore) -> Decision; explore: a tree of [B] numbers, 0 = greedy
-    explore: Callable[[Array, int, int], PyTree]
-    #   (env_index [B], num_envs, env_steps), counted over all collectors -> the tree of [B] numbers that act() takes;
-    #   numpy, called per rollout. A tree of zeros is greedy
+    explore: Callable[[PyTree, Array, int, int], PyTree]
+    #   (params, env_index [B], num_envs, env_steps), counted over all collectors -> the tree of [B] numbers that act() takes;
+    #   numpy on the host, called per rollout: an epsilon may be a leaf of params["hyper"]. A tree of zeros is greedy
     learn: Callable[[TrainState, Batch, Array], Learned]  # (state, batch, key)
     needs: Needs
     gradients: Callable[[PyTree, PyTree, Batch, Array], Gradients] | None = None

@@ -190,7 +190,7 @@ class _MeasuredSystem:
 
         act, agent, groups = compiled_step(self.agent), self.agent, self.pool.groups
         key, counter = jax.random.key(0), itertools.count()
-        explore = agent.explore(np.arange(self.each), self.config.topology.num_envs, 0)
+        explore = agent.explore(self.learner.params, np.arange(self.each), self.config.topology.num_envs, 0)
         explores = [jax.tree.map(lambda x, g=group: x[g], explore) for group in groups]
         memory = [agent.memory(group.stop - group.start) for group in groups]
         first = [np.zeros(group.stop - group.start, bool) for group in groups]

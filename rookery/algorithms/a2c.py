@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms import actor_critic, hyper, optimizers
 from rookery.algorithms.actor_critic import ActorCritic, RolloutEvaluation
 from rookery.algorithms.critic import Critic
 from rookery.algorithms.minibatches import chunks_for
@@ -30,6 +30,9 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class A2C:
     """Synchronous advantage actor-critic."""
 
+    leaves: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "entropy_cost", "value_cost", "gae_lambda", "max_gradient_norm", "discount",
+    )  # may change while a run goes on (see hyper.py)  # fmt: skip
     rollout_lengths: ClassVar[tuple[int, int]] = (16, 32)  # shorter ones are too few rows, longer ones did not help
     rollout_length: Count | None = None
     """None: 32; fewer in a short run, down to 16, where the value has a network of its own."""
@@ -65,9 +68,9 @@ class A2C:
 
         return first_order(
             model,
-            optimizers.rmsprop(self.learning_rate, decay=0.99, epsilon=self.rmsprop_epsilon),
+            optimizers.rmsprop(decay=0.99, epsilon=self.rmsprop_epsilon),
+            config=self,
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
-            max_gradient_norm=self.max_gradient_norm,
             critic=Critic(targets, self.value_steps),
             planned=num_updates if self.anneal else None,
             num_chunks=lambda batch: chunks_for(spec, batch),
@@ -87,20 +90,21 @@ def returns(out: RolloutEvaluation, params: PyTree, rollout: Rollout, *, model: 
     """n-step returns, by what the parameters say of the rollout; no gradient flows out of here."""
     advantage = ops.gae(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
-        discount=rollout.discount, valid=rollout.valid, lam=config.gae_lambda,
+        discount=rollout.discount, valid=rollout.valid, lam=hyper.read(config, params).gae_lambda,
     )  # fmt: skip
     return Returns(advantage, jax.lax.stop_gradient(out.value) + advantage)
 
 
 def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> tuple[Array, Report]:
-    out = model.evaluate(params, rollout)
+    config, out = hyper.read(config, params), model.evaluate(params, rollout)
     advantage, target = returns(out, params, rollout, model=model, config=config)
     terms = {
         "policy": -advantage * out.logp,
         "value": config.value_cost * 0.5 * jnp.square(target - out.value),
         "entropy": -config.entropy_cost * out.entropy,
     }  # each [T, B]; one reduction, here:
-    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
+    weight = ops.row_weights(rollout)
+    means = {name: ops.masked_mean(term, weight) for name, term in terms.items()}
     report = {f"loss/{name}": mean for name, mean in means.items()}
-    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
+    report["entropy"] = ops.masked_mean(out.entropy, weight)
     return sum(means.values()), report

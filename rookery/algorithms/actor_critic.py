@@ -38,7 +38,7 @@ class ActorCritic(NamedTuple):
     init: Callable[[Array], PyTree]  # (key) -> params
     memory: Callable[[int], PyTree]  # (B)
     act: Callable[[PyTree, PyTree, PyTree, Array, Array], Decision]
-    explore: Callable[[Array, int, int], Array]
+    explore: Callable[[PyTree, Array, int, int], Array]
     forward: Callable[[PyTree, PyTree, PyTree, Array], tuple[Array, Array]]  # unroll -> policy outputs, value
     evaluate: Callable[[PyTree, Rollout], RolloutEvaluation]
     normalisers: Normalisers
@@ -82,7 +82,7 @@ def build(
         known = {"behaviour_logp": distribution.logp(out.policy, action), "value": out.value}
         return Decision(action, memory, {name: known[name] for name in remembers})
 
-    def explore(env_index: Array, num_envs: int, env_steps: int) -> Array:
+    def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> Array:
         return np.ones(len(env_index), np.float32)  # always sample; evaluation passes zeros
 
     def forward(params: PyTree, observation: PyTree, memory: PyTree, first: Array) -> tuple[Array, Array]:

@@ -19,13 +19,13 @@ ships gradients, and one pass in one piece, takes the gradient of the whole batc
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers, ppo
+from rookery.algorithms import actor_critic, hyper, optimizers, ppo
 from rookery.algorithms.actor_critic import ActorCritic, RolloutEvaluation
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
@@ -40,6 +40,9 @@ from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, R
 class APPO:
     """Asynchronous PPO: the clipped objective on V-trace targets."""
 
+    leaves: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "entropy_cost", "value_cost", "clip", "value_clip", "max_gradient_norm", "discount",
+    )  # may change while a run goes on (see hyper.py); as an argument, trace_lambda moved the last bits  # fmt: skip
     variant: Literal["sample-factory", "target-policy"] = "sample-factory"
     rollout_length: Count = 64
     discount: Share = 0.99
@@ -73,7 +76,7 @@ class APPO:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
-        optimizer = optimizers.adam(self.learning_rate, epsilon=1e-6)
+        optimizer = optimizers.adam(epsilon=1e-6)
         planned = num_updates if self.anneal else None
         with_target = self.variant == "target-policy"
 
@@ -94,8 +97,8 @@ class APPO:
         agent = first_order(
             model,
             optimizer,
+            config=self,
             loss=lambda params, slow, rollout: loss(params, slow, rollout, model=model, config=self),
-            max_gradient_norm=self.max_gradient_norm,
             planned=planned,
             num_chunks=lambda batch: chunks_for(spec, batch),
             slow=(lambda params: jax.tree.map(jnp.copy, params["network"])) if with_target else lambda params: (),
@@ -115,6 +118,7 @@ def prepare(
     out: RolloutEvaluation, params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO
 ) -> ppo.Sequences:
     """V-trace's targets and advantages, [T, B], by what the parameters say of the rollout; no gradient flows out of here."""
+    config = hyper.read(config, params)
     behaviour_logp = rollout.extras["behaviour_logp"]
     if config.variant == "sample-factory":
         old_logp, log_rho, weight = behaviour_logp, out.logp - behaviour_logp, None
@@ -133,7 +137,7 @@ def prepare(
         target=trace.target,
         advantage=trace.advantage,
         first=actor_critic.first_rows(rollout.valid)[:-1],
-        valid=rollout.valid,
+        weight=ops.row_weights(rollout),
         memory=rollout.memory,
     )
     return jax.lax.stop_gradient(data)
@@ -141,8 +145,8 @@ def prepare(
 
 def loss(params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO) -> tuple[Array, Report]:
     """Of the whole batch as one piece."""
-    out = model.evaluate(params, rollout)
+    config, out = hyper.read(config, params), model.evaluate(params, rollout)
     piece = ppo.normalised(prepare(out, params, slow, rollout, model=model, config=config))
     judged = ppo.Judged(out.logp - piece.old_logp, out.entropy, out.value)
     total: Array = sum(ppo.terms(judged, piece, config=config).values())
-    return ops.masked_mean(total, piece.valid), ppo.describe(judged, piece, config=config)
+    return ops.masked_mean(total, piece.weight), ppo.describe(judged, piece, config=config)

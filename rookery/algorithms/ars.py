@@ -11,13 +11,13 @@ Differs: the linear policy has a bias; `--network.hidden 32` makes it one that i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from rookery.algorithms import perturbed
+from rookery.algorithms import hyper, perturbed
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.ranges import Count, Finite, Positive, Rate
@@ -28,6 +28,7 @@ from rookery.types import Agent, Array, Batch, Learned, Needs, Spec, TrainState
 class ARS:
     """Augmented random search."""
 
+    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "sigma", "survival_bonus")  # see hyper.py
     variant: Literal["v1", "v1-t", "v2", "v2-t"] = "v2-t"
     """v2: whitened observations; -t: only the best directions."""
     best: Count = 4
@@ -47,13 +48,14 @@ class ARS:
         )
 
         def init(key: Array) -> TrainState:
-            return TrainState(model.init(key), (), (), jnp.zeros((), jnp.int32))
+            params = model.init(key) | {"hyper": hyper.leaves(self)}
+            return TrainState(params, (), {"network": ()}, jnp.zeros((), jnp.int32))
 
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
-            rollout, network = batch.rollout, state.params["network"]
-            score = rollout.reward[0] - self.survival_bonus * rollout.extras["length"][0]
+            config, rollout, network = hyper.read(self, state.params), batch.rollout, state.params["network"]
+            score = rollout.reward[0] - config.survival_bonus * rollout.extras["length"][0]
             weight, std = steps(score, self.best if self.variant.endswith("-t") else None)
-            ascent = model.direction(network, self.learning_rate * weight, key)
+            ascent = model.direction(network, config.learning_rate * weight, key)
             params = model.observe(state.params | {"network": jax.tree.map(jnp.add, network, ascent)}, rollout)
             report = {
                 "population_return_mean": jnp.mean(rollout.reward),
@@ -62,12 +64,13 @@ class ARS:
                 "return_std": std,
                 "update_norm": optax.tree.norm(ascent),
             }
-            return Learned(TrainState(params, (), (), state.updates + 1), report, None)
+            return Learned(state._replace(params=params, updates=state.updates + 1), report, None)
 
         return Agent(
             init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn,
             needs=Needs(self.max_episode_steps, discount=1.0, max_lag=0, whole_episodes=True), process=model.process,
-            perturb=lambda params, member, key: model.perturb(params, member, key, self.sigma),
+            perturb=lambda params, member, key: model.perturb(params, member, key, hyper.read(self, params).sigma),
+            trained=("network",),
         )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from rookery import ops
+from rookery.algorithms import optimizers
 from rookery.algorithms.actor_critic import ActorCritic, first_rows
 from rookery.networks.convolution import inside_loop
 from rookery.types import Array, PyTree, Rollout, TrainState
@@ -42,32 +43,33 @@ def fit(
     *,
     params: PyTree,
     model: ActorCritic,
-    optimizer: optax.GradientTransformation,
-    max_norm: float,
+    optimizer: optimizers.Optimizer,
+    max_norm: Array | float,
     scale: int,
-    rate: Array | float,
+    learning_rate: Array | float,
     steps: int,
 ) -> TrainState:
     """Fits the value to `target` by so many steps. What has no gradient, the policy's own parameters, keeps its moments: else
     they would fade, and the policy's next step be longer.
 
-    params: with the normalisers that `target` was made by; scale: of the gradient, after it is clipped."""
-    first = first_rows(rollout.valid)
+    params: with the normalisers that `target` was made by; scale: of the gradient, after it is clipped; learning_rate: what
+    is left of it."""
+    first, weight = first_rows(rollout.valid), ops.row_weights(rollout)
 
     def error(network: PyTree) -> Array:
         value = model.forward(params | {"network": network}, rollout.observation, rollout.memory, first)[1][:-1]
-        return ops.masked_mean(0.5 * jnp.square(target - value), rollout.valid)
+        return ops.masked_mean(0.5 * jnp.square(target - value), weight)
 
     def step(carry: tuple[PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree], None]:
         network, moments = carry
         with inside_loop():
             vector, as_tree = ravel_pytree(jax.grad(error)(network))
         vector = ops.clip_by_global_norm(vector, max_norm)[0] * scale
-        change, new = optimizer.update(vector, moments)
+        change, new = optimizer.update(vector, moments, learning_rate=learning_rate)
         live = vector != 0
         keep = lambda new, old: jnp.where(live, new, old) if new.shape == vector.shape else new
-        change = as_tree(jnp.where(live, rate * change, 0.0))
+        change = as_tree(jnp.where(live, change, 0.0))
         return (optax.apply_updates(network, change), jax.tree.map(keep, new, moments)), None
 
-    (network, moments), _ = jax.lax.scan(step, (state.params["network"], state.optimizer), length=steps)
-    return state._replace(params=state.params | {"network": network}, optimizer=moments)
+    (network, moments), _ = jax.lax.scan(step, (state.params["network"], state.optimizer["network"]), length=steps)
+    return state._replace(params=state.params | {"network": network}, optimizer={"network": moments})

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ import numpy as np
 import optax
 
 from rookery import ops
-from rookery.algorithms import inspection, optimizers
+from rookery.algorithms import hyper, inspection, optimizers
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
@@ -50,6 +50,8 @@ GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill [0, 1) evenly, howe
 class DQN:
     """Q-learning from replay; every part of Rainbow is a switch."""
 
+    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "epsilon", "error_clip", "max_gradient_norm", "discount")
+    #   may change while a run goes on (see hyper.py)
     rollout_length: Count = 4
     """Steps of every environment between two visits to the table."""
     fresh: bool = False
@@ -112,15 +114,15 @@ class DQN:
             )
         ladder, K = self.exploration == "ladder", self.gradient_steps
         steps = num_updates * K if num_updates and self.anneal else None
-        optimizer = optimizers.adam(self.learning_rate, num_steps=steps, epsilon=self.adam_epsilon)
+        optimizer = optimizers.adam(epsilon=self.adam_epsilon)
         prioritized = self.replay.selector == "prioritized"
 
         target = partial(values_after, network=network, config=self)
 
         def init(key: Array) -> TrainState:
-            params = {"network": network.init(key)}
+            params = {"network": network.init(key), "hyper": hyper.leaves(self)}
             slow = jax.tree.map(jnp.copy, params["network"])
-            return TrainState(params, slow, optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
+            return TrainState(params, slow, {"network": optimizer.init(params["network"])}, jnp.zeros((), jnp.int32))
 
         def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
             keys = dict(zip(("noise", "choice"), jax.random.split(key)))
@@ -131,9 +133,9 @@ class DQN:
             extras = {"q": ops.of_action(q, action), "value": q.max(-1)} if ladder and prioritized else {}
             return Decision(action, memory, extras)
 
-        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+        def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
             return {
-                "epsilon": epsilons(self, np.asarray(env_index), num_envs, env_steps),
+                "epsilon": epsilons(hyper.on_host(self, params), np.asarray(env_index), num_envs, env_steps),
                 "noise": np.full(len(env_index), float(self.noisy), np.float32),
             }
 
@@ -143,17 +145,21 @@ class DQN:
             return descent(params, target(slow, batch, key), batch, key)
 
         def descent(params: PyTree, after: Values, batch: Batch, key: Array) -> Gradients:
+            config = hyper.read(self, params)
             tree, (report, priorities) = jax.grad(loss, has_aux=True)(
-                params["network"], after, batch, key, network=network, atoms=atoms, config=self
+                params["network"], after, batch, key, network=network, atoms=atoms, config=config
             )
-            tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
+            tree, norms = ops.clip_by_global_norm(tree, config.max_gradient_norm)
             told = {"gradient_norm": norms.total, "gradient_clipped": norms.clipped}
-            return Gradients(tree, report | told, priorities if prioritized else None)
+            return Gradients({"network": tree}, report | told, priorities if prioritized else None)
 
-        def step(state: TrainState, gradients: Gradients) -> TrainState:
-            change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
-            newest = optax.apply_updates(state.params["network"], change)
-            return state._replace(params={"network": newest}, optimizer=optimizer_state)
+        def step(state: TrainState, gradients: Gradients, taken: Array) -> TrainState:
+            """taken: gradient steps before this one."""
+            rate = hyper.read(self, state.params).learning_rate * optimizers.remaining(taken, steps)
+            before, tree = state.params["network"], gradients.tree["network"]
+            change, moments = optimizer.update(tree, state.optimizer["network"], before, learning_rate=rate)
+            newest = optax.apply_updates(before, change)
+            return state._replace(params=state.params | {"network": newest}, optimizer={"network": moments})
 
         def refreshed(state: TrainState, taken: Array) -> TrainState:
             """With a copy to the target network where its period is over; taken: gradient steps so far."""
@@ -162,7 +168,7 @@ class DQN:
             return state._replace(slow=slow)
 
         def apply(state: TrainState, gradients: Gradients) -> TrainState:
-            return refreshed(step(state, gradients), state.updates + 1)._replace(updates=state.updates + 1)
+            return refreshed(step(state, gradients, state.updates), state.updates + 1)._replace(updates=state.updates + 1)
 
         def ahead(slow: PyTree, batch: Batch, key: Array) -> Values:
             """The target network's values for all K steps, [K, 1, B, ...]; several batches as one product use every core."""
@@ -185,8 +191,9 @@ class DQN:
                 own_key = jax.random.fold_in(key, index)
                 with inside_loop():
                     found = descent(state.params, after or target(state.slow, piece, own_key), piece, own_key)
-                state = step(state, found)
-                return state if still else refreshed(state, state.updates * K + index + 1), (found.report, found.priorities)
+                taken = state.updates * K + index
+                state = step(state, found, taken)
+                return state if still else refreshed(state, taken + 1), (found.report, found.priorities)
 
             state, (reports, priorities) = jax.lax.scan(body, state, (pieces(batch, K), after, jnp.arange(K)))
             if still:
@@ -200,7 +207,7 @@ class DQN:
             """On the host: |n-step error| of every row by the values that were acted on; windows end with the rollout."""
             last = jax.tree.map(lambda x: np.ascontiguousarray(x[-1]), rollout.observation)
             value = np.concatenate([rollout.extras["value"], np.asarray(value_of(params, last))[None]])
-            return rollout, first_priorities(rollout, value, self)
+            return rollout, first_priorities(rollout, value, hyper.on_host(self, params))
 
         table = TableSpec(
             self.replay, self.samples_per_update, n_step=self.n_step, reward_clip=self.reward_clip,
@@ -215,6 +222,7 @@ class DQN:
                 network, optimizer, target_period=self.target_period, gradient_steps=K,
                 cut=partial(cut_off, network=network, atoms=atoms, config=self) if atoms is not None else None,
             ),
+            trained=("network",),
         )  # fmt: skip
 
 
@@ -235,6 +243,7 @@ def loss(
 ) -> tuple[Array, tuple[Report, Array]]:
     """Weighted mean over the transitions, the report and their new priorities [B]. Gradients flow to `newest` alone."""
     rollout = batch.rollout  # T = 1: observation [2, B, ...], all others [1, B]
+    weight = ops.row_weights(rollout)
     now_noise, choice_noise, _ = _noises(key, batch, config)
     now = _values(newest, batch, 0, now_noise, network)
     chooser = _values(newest, batch, 1, choice_noise, network) if config.double else after
@@ -249,13 +258,13 @@ def loss(
         target_p = ops.categorical_projection(returns, jax.nn.softmax(ops.of_action(after.logits, best)), atoms)
         logp = jax.nn.log_softmax(ops.of_action(now.logits, rollout.action))
         each = surprise = -jnp.sum(target_p * logp, -1)
-    total = ops.masked_mean(each * batch.weight[None], rollout.valid)
+    total = ops.masked_mean(each * batch.weight[None], weight)
     report = {
-        "loss/q": ops.masked_mean(each, rollout.valid),
-        "q": ops.masked_mean(chosen, rollout.valid),
-        "priority": ops.masked_mean(surprise, rollout.valid),
+        "loss/q": ops.masked_mean(each, weight),
+        "q": ops.masked_mean(chosen, weight),
+        "priority": ops.masked_mean(surprise, weight),
     }
-    return total, (report, jax.lax.stop_gradient(surprise[0] + PRIORITY_FLOOR))
+    return total, (report, jax.lax.stop_gradient(_counted(surprise, rollout)[0] + PRIORITY_FLOOR))
 
 
 def cut_off(slow: PyTree, batch: Batch, *, network: QNetwork, atoms: Array, config: DQN) -> Array:
@@ -305,7 +314,12 @@ def first_priorities(rollout: Rollout, value: np.ndarray, config: DQN) -> np.nda
         count=len(reward),
     )  # fmt: skip
     after = np.take_along_axis(value, np.arange(len(reward))[:, None] + span, 0)
-    return np.abs(total + discount * after - rollout.extras["q"]) + PRIORITY_FLOOR
+    return _counted(np.abs(total + discount * after - rollout.extras["q"]), rollout) + PRIORITY_FLOOR
+
+
+def _counted(error: Array, rollout: Rollout) -> Array:
+    """[T, B]: 0 where nothing is learned from a row."""
+    return error if ops.all_alike(rollout) else error * (rollout.weight > 0)
 
 
 def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
@@ -324,7 +338,7 @@ def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
     folded = rollout._replace(
         observation=jax.tree.map(lambda x: jnp.concatenate([flat(x[:-1]), flat(x[after])]), rollout.observation),
         action=jax.tree.map(flat, rollout.action), reward=flat(total), discount=flat(discount), valid=flat(rollout.valid),
-        version=flat(rollout.version),
+        version=flat(rollout.version), weight=jax.tree.map(flat, rollout.weight),
     )  # fmt: skip
     return Batch(folded, jnp.tile(batch.weight, T), ())
 
@@ -338,6 +352,6 @@ def pieces(batch: Batch, count: int) -> Batch:
 
     rows = {
         name: jax.tree.map(lambda x: cut(x, 1), getattr(batch.rollout, name))
-        for name in ("observation", "action", "reward", "discount", "valid", "version")
+        for name in ("observation", "action", "reward", "discount", "valid", "version", "weight")
     }
     return Batch(batch.rollout._replace(**rows), cut(batch.weight, 0), ())

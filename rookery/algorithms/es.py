@@ -10,13 +10,14 @@ equal share a rank; actions have no noise of their own; every episode (not one i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from rookery import ops
-from rookery.algorithms import optimizers, perturbed
+from rookery.algorithms import hyper, optimizers, perturbed
 from rookery.networks import NetworkConfig
 from rookery.networks.network import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate
@@ -27,6 +28,7 @@ from rookery.types import Agent, Array, Batch, Learned, Needs, Spec, TrainState
 class ES:
     """Evolution strategies."""
 
+    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "sigma", "weight_decay")  # see hyper.py
     max_episode_steps: Count = 1_000
     """A longer episode is cut, and what it got so far counts."""
     sigma: Positive = 0.02
@@ -38,18 +40,19 @@ class ES:
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         model = perturbed.build(spec, self.network, torso=torso, normalise_observations=self.normalise_observations)
-        optimizer = optimizers.adam(self.learning_rate, epsilon=1e-8)
+        optimizer = optimizers.adam(epsilon=1e-8)
 
         def init(key: Array) -> TrainState:
-            params = model.init(key)
-            return TrainState(params, (), optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
+            params = model.init(key) | {"hyper": hyper.leaves(self)}
+            return TrainState(params, (), {"network": optimizer.init(params["network"])}, jnp.zeros((), jnp.int32))
 
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
-            rollout, network = batch.rollout, state.params["network"]
+            config, rollout, network = hyper.read(self, state.params), batch.rollout, state.params["network"]
             weight = utilities(rollout.reward[0])
             ascent = model.direction(network, weight, key)
-            gradient = jax.tree.map(lambda up, theta: self.weight_decay * theta - up, ascent, network)
-            step, optimizer_state = optimizer.update(gradient, state.optimizer, network)
+            gradient = jax.tree.map(lambda up, theta: config.weight_decay * theta - up, ascent, network)
+            moments = state.optimizer["network"]
+            step, moments = optimizer.update(gradient, moments, network, learning_rate=config.learning_rate)
             params = model.observe(state.params | {"network": optax.apply_updates(network, step)}, rollout)
             report = {
                 "population_return_mean": jnp.mean(rollout.reward),
@@ -58,12 +61,13 @@ class ES:
                 "direction_norm": optax.tree.norm(ascent),
                 "update_norm": optax.tree.norm(step),
             }
-            return Learned(TrainState(params, (), optimizer_state, state.updates + 1), report, None)
+            return Learned(TrainState(params, (), {"network": moments}, state.updates + 1), report, None)
 
         return Agent(
             init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn,
             needs=Needs(self.max_episode_steps, discount=1.0, max_lag=0, whole_episodes=True), process=model.process,
-            perturb=lambda params, member, key: model.perturb(params, member, key, self.sigma),
+            perturb=lambda params, member, key: model.perturb(params, member, key, hyper.read(self, params).sigma),
+            trained=("network",),
         )  # fmt: skip
 
 

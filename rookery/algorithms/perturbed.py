@@ -42,8 +42,8 @@ class Perturbed(NamedTuple):
     init: Callable[[Array], PyTree]  # (key) -> params
     memory: Callable[[int], PyTree]  # (B): that of the network, and with a normaliser what the episode has shown so far
     act: Callable[[PyTree, PyTree, PyTree, Array, Array], Decision]
-    explore: Callable[[Array, int, int], Array]
-    perturb: Callable[[PyTree, Array, Array, float], PyTree]  # (params, member [B], key, sigma)
+    explore: Callable[[PyTree, Array, int, int], Array]
+    perturb: Callable[[PyTree, Array, Array, Array | float], PyTree]  # (params, member [B], key, sigma)
     direction: Callable[[PyTree, Array, Array], PyTree]  # (network, weight [pairs], key) -> the sum of weight · noise
     process: Callable[[PyTree, Rollout], tuple[Rollout, Array | None]]
     observe: Callable[[PyTree, Rollout], PyTree]  # params with normalisers that have seen the episodes of a generation
@@ -96,10 +96,10 @@ def build(
             action = distribution.mode(out.policy)
         return Decision(action, {"network": inner, "seen": seen} if normalised else inner, {})
 
-    def explore(env_index: Array, num_envs: int, env_steps: int) -> Array:
+    def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> Array:
         return np.zeros(len(env_index), np.float32)  # parameters explore, not actions
 
-    def perturb(params: PyTree, member: Array, key: Array, sigma: float) -> PyTree:
+    def perturb(params: PyTree, member: Array, key: Array, sigma: Array | float) -> PyTree:
         flat, unravel = ravel_pytree(params["network"])
         sign = 1.0 - 2.0 * (member % 2)
         one = lambda pair, sign: unravel(flat + sigma * sign * noise(key, pair, flat.size))

@@ -8,12 +8,13 @@ truncated episode, does not show.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms import actor_critic, hyper, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
@@ -27,6 +28,7 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class PG:
     """Plain policy gradient (REINFORCE with reward-to-go)."""
 
+    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "entropy_cost", "max_gradient_norm", "discount")  # see hyper.py
     rollout_length: Count = 64
     discount: Share = 0.99
     learning_rate: Rate = 3e-3
@@ -50,9 +52,9 @@ class PG:
         )  # fmt: skip
         return first_order(
             model,
-            optimizers.adam(self.learning_rate, epsilon=1e-5),
+            optimizers.adam(epsilon=1e-5),
+            config=self,
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
-            max_gradient_norm=self.max_gradient_norm,
             planned=num_updates if self.anneal else None,
             needs=Needs(
                 self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)
@@ -61,18 +63,18 @@ class PG:
 
 
 def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PG) -> tuple[Array, Report]:
-    out = model.evaluate(params, rollout)
+    config, out, weight = hyper.read(config, params), model.evaluate(params, rollout), ops.row_weights(rollout)
     to_go = jax.lax.stop_gradient(out.value) + ops.gae(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, lam=1.0,
     )  # the discounted rewards that followed, up to the end that was seen  # fmt: skip
-    score = ops.masked_normalise(to_go, rollout.valid)
+    score = ops.masked_normalise(to_go, weight)
     terms = {
         "policy": -score * out.logp,
         "value": 0.5 * jnp.square(to_go - out.value),
         "entropy": -config.entropy_cost * out.entropy,
     }  # each [T, B]; one reduction, here:
-    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
+    means = {name: ops.masked_mean(term, weight) for name, term in terms.items()}
     report = {f"loss/{name}": mean for name, mean in means.items()}
-    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
+    report["entropy"] = ops.masked_mean(out.entropy, weight)
     return sum(means.values()), report

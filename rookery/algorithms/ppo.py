@@ -12,7 +12,7 @@ Differs: truncated episodes bootstrap from their true last observation; resettin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from rookery import ops
-from rookery.algorithms import actor_critic, inspection, optimizers
+from rookery.algorithms import actor_critic, hyper, inspection, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.minibatches import minibatches_for, shuffles
 from rookery.algorithms.normalisers import RewardClip
@@ -35,6 +35,9 @@ from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, R
 class PPO:
     """Proximal policy optimisation."""
 
+    leaves: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "entropy_cost", "value_cost", "clip", "gae_lambda", "max_gradient_norm", "discount",
+    )  # may change while a run goes on (see hyper.py); value_clip may not: without one the program is another  # fmt: skip
     rollout_length: Count = 256
     discount: Share = 0.99
     gae_lambda: Share = 0.95
@@ -66,12 +69,12 @@ class PPO:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
-        optimizer = optimizers.adam(self.learning_rate, epsilon=1e-5)
+        optimizer = optimizers.adam(epsilon=1e-5)
         planned = num_updates if self.anneal else None
 
         def init(key: Array) -> TrainState:
-            params = model.init(key)
-            return TrainState(params, (), optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
+            params = model.init(key) | {"hyper": hyper.leaves(self)}
+            return TrainState(params, (), {"network": optimizer.init(params["network"])}, jnp.zeros((), jnp.int32))
 
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
             return update(state, batch.rollout, key, model=model, optimizer=optimizer, config=self, planned=planned)
@@ -82,7 +85,7 @@ class PPO:
         )  # fmt: skip
         return Agent(
             init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
-            inspect=inspection.of_policy(model, optimizer),
+            inspect=inspection.of_policy(model, optimizer), trained=("network",),
         )  # fmt: skip
 
     def limits(self) -> Limits:
@@ -92,9 +95,9 @@ class PPO:
 class Limits(NamedTuple):
     """How far an update may go."""
 
-    low: float  # of the ratio
-    high: float
-    value: float | None  # from the one before; None: freely
+    low: float | Array  # of the ratio
+    high: float | Array
+    value: float | Array | None  # from the one before; None: freely
 
 
 class Clipped(Protocol):
@@ -123,7 +126,7 @@ class Sequences(NamedTuple):
     target: Array  # [T, N] of the value
     advantage: Array  # [T, N]
     first: Array  # [T, N]
-    valid: Array  # [T, N]
+    weight: Array  # [T, N] how much a row counts: 0 where it is no transition
     memory: PyTree  # [N, ...]
 
 
@@ -141,7 +144,7 @@ def update(
     key: Array,
     *,
     model: ActorCritic,
-    optimizer: optax.GradientTransformation,
+    optimizer: optimizers.Optimizer,
     config: PPO,
     planned: int | None = None,
 ) -> Learned:
@@ -159,18 +162,21 @@ def passes(
     key: Array,
     *,
     model: ActorCritic,
-    optimizer: optax.GradientTransformation,
-    config: Clipped,
+    optimizer: optimizers.Optimizer,
+    config: Any,
     rate: Array | float,
 ) -> tuple[PyTree, PyTree, Report]:
     """Takes a step for each minibatch of each epoch; (parameters, state of the optimizer, report).
+
+    config: a dataclass with what `Clipped` has; rate: what is left of the learning rate.
 
     Beside its products, a small network's minibatch costs as much as it has XLA ops. So what does not depend on the parameters
     is done for all minibatches at once before the loop, what is only reported after it, and the gradient is clipped and
     applied as one vector.
     """
-    params, columns = state.params, data.valid.shape[1]
-    minibatches = minibatches_for(config.minibatches, pieces=columns, rows=data.valid.size)
+    config = hyper.read(config, state.params)
+    params, columns = state.params, data.weight.shape[1]
+    minibatches = minibatches_for(config.minibatches, pieces=columns, rows=data.weight.size)
     size = columns // minibatches
     if size * minibatches != columns:
         raise ValueError(f"{columns} columns cannot be cut into {minibatches} equal minibatches: change --minibatches")
@@ -189,17 +195,18 @@ def passes(
             )(network)
         vector, as_tree = ravel_pytree(grads)
         vector, norms = ops.clip_by_global_norm(vector, config.max_gradient_norm)
-        step, opt_state = optimizer.update(vector, opt_state)
-        return (optax.apply_updates(network, as_tree(step * rate)), opt_state), (judged, norms.total)
+        step, opt_state = optimizer.update(vector, opt_state, learning_rate=config.learning_rate * rate)
+        return (optax.apply_updates(network, as_tree(step)), opt_state), (judged, norms.total)
 
-    (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, (params["network"], state.optimizer), (order, small))
+    first = params["network"], state.optimizer["network"]
+    (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, first, (order, small))
     report = jax.vmap(lambda *one: describe(*one, config=config))(judged, small) | {"gradient_norm": norms}
     report["gradient_clipped"] = (norms > config.max_gradient_norm).astype(jnp.float32)
     report = {name: value.mean() for name, value in report.items()}
-    _, target_std = ops.masked_moments(data.target, data.valid)
-    _, error_std = ops.masked_moments(data.target - data.value, data.valid)
+    _, target_std = ops.masked_moments(data.target, data.weight)
+    _, error_std = ops.masked_moments(data.target - data.value, data.weight)
     report["explained_variance"] = 1.0 - jnp.square(error_std / (target_std + 1e-8))
-    return params | {"network": network}, opt_state, report
+    return params | {"network": network}, {"network": opt_state}, report
 
 
 def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO) -> Sequences:
@@ -208,7 +215,7 @@ def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO
     _, value = model.forward(params, rollout.observation, rollout.memory, first)
     advantage = ops.gae(
         value=value[:-1], value_next=value[1:], reward=model.normalisers.reward(params, rollout.reward),
-        discount=rollout.discount, valid=rollout.valid, lam=config.gae_lambda,
+        discount=rollout.discount, valid=rollout.valid, lam=hyper.read(config, params).gae_lambda,
     )  # fmt: skip
     data = Sequences(
         observation=jax.tree.map(lambda x: x[:-1], rollout.observation),
@@ -218,7 +225,7 @@ def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO
         target=value[:-1] + advantage,
         advantage=advantage,
         first=first[:-1],
-        valid=rollout.valid,
+        weight=ops.row_weights(rollout),
         memory=rollout.memory,
     )
     return data if model.recurrent else steps_of(data)
@@ -237,7 +244,7 @@ def draw(data: Sequences, index: Array) -> Sequences:
 
 def normalised(piece: Sequences) -> Sequences:
     """A minibatch as the loss wants it: with normalised advantages."""
-    return piece._replace(advantage=ops.masked_normalise(piece.advantage, piece.valid))
+    return piece._replace(advantage=ops.masked_normalise(piece.advantage, piece.weight))
 
 
 def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: Clipped) -> tuple[Array, Judged]:
@@ -246,7 +253,7 @@ def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: Clippe
     logp = model.distribution.logp(policy, piece.action)
     judged = Judged(logp - piece.old_logp, model.distribution.entropy(policy), value)
     total: Array = sum(terms(judged, piece, config=config).values())
-    return ops.masked_mean(total, piece.valid), judged  # the one reduction
+    return ops.masked_mean(total, piece.weight), judged  # the one reduction
 
 
 def terms(judged: Judged, piece: Sequences, *, config: Clipped) -> dict[str, Array]:
@@ -272,5 +279,5 @@ def describe(judged: Judged, piece: Sequences, *, config: Clipped) -> Report:
         "approx_kl": ratio - 1.0 - judged.log_ratio,
         "clip_fraction": ((ratio < limits.low) | (ratio > limits.high)).astype(jnp.float32),
     }
-    return {name: ops.masked_mean(row, piece.valid) for name, row in rows.items()}
+    return {name: ops.masked_mean(row, piece.weight) for name, row in rows.items()}
 

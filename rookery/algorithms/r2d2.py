@@ -18,7 +18,7 @@ memory, it starts with that of a new episode and the burn-in brings it up to dat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ import numpy as np
 import optax
 
 from rookery import ops, spaces
-from rookery.algorithms import inspection, optimizers
+from rookery.algorithms import hyper, inspection, optimizers
 from rookery.algorithms.actor_critic import first_rows
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
@@ -43,6 +43,8 @@ PRIORITY_FLOOR = 1e-6
 class R2D2:
     """Recurrent Q-learning from prioritized sequences with stored memory and burn-in."""
 
+    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "epsilon", "max_gradient_norm", "discount")
+    #   may change while a run goes on (see hyper.py); eta may not: the table's priorities are made with it, too
     rollout_length: Count = 10
     """Steps between the starts of sequences; they overlap by the rest."""
     burn_in: Natural = 10
@@ -88,13 +90,13 @@ class R2D2:
         if self.network.core == "none":
             raise ValueError("R2D2 is a DQN with a memory: use --network.core lstm or gru, or the system apex-dqn")
         network = q_network(spaces.with_previous(spec), self.network, dueling=self.dueling, torso=torso)
-        optimizer = optimizers.adam(self.learning_rate, epsilon=self.adam_epsilon)
+        optimizer = optimizers.adam(epsilon=self.adam_epsilon)
         prioritized = self.replay.selector == "prioritized"
 
         def init(key: Array) -> TrainState:
-            params = {"network": network.init(key)}
+            params = {"network": network.init(key), "hyper": hyper.leaves(self)}
             slow = jax.tree.map(jnp.copy, params["network"])
-            return TrainState(params, slow, optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
+            return TrainState(params, slow, {"network": optimizer.init(params["network"])}, jnp.zeros((), jnp.int32))
 
         def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
             values, memory = network.step(params["network"], observation, memory, None)
@@ -102,31 +104,33 @@ class R2D2:
             action = ops.epsilon_greedy(key, values.q, epsilon=explore["epsilon"], legal=legal)
             return Decision(action, memory, {"q": ops.of_action(values.q, action), "value": values.q.max(-1)})
 
-        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+        def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
             powers = 1.0 + 7.0 * np.asarray(env_index) / max(1, num_envs - 1)
-            return {"epsilon": (self.epsilon**powers).astype(np.float32)}
+            return {"epsilon": (hyper.on_host(self, params).epsilon ** powers).astype(np.float32)}
 
         def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
             tree, (report, priorities) = jax.grad(loss, has_aux=True)(
                 params["network"], slow, batch, network=network, config=self
             )
-            tree, norms = ops.clip_by_global_norm(tree, self.max_gradient_norm)
+            tree, norms = ops.clip_by_global_norm(tree, hyper.read(self, params).max_gradient_norm)
             told = {"gradient_norm": norms.total, "gradient_clipped": norms.clipped}
-            return Gradients(tree, report | told, priorities if prioritized else None)
+            return Gradients({"network": tree}, report | told, priorities if prioritized else None)
 
         def apply(state: TrainState, gradients: Gradients) -> TrainState:
-            change, optimizer_state = optimizer.update(gradients.tree, state.optimizer, state.params["network"])
-            newest, updates = optax.apply_updates(state.params["network"], change), state.updates + 1
+            before, rate = state.params["network"], hyper.read(self, state.params).learning_rate
+            tree, moments = gradients.tree["network"], state.optimizer["network"]
+            change, moments = optimizer.update(tree, moments, before, learning_rate=rate)
+            newest, updates = optax.apply_updates(before, change), state.updates + 1
             now = updates % self.target_period == 0
             slow = jax.tree.map(lambda new, old: jnp.where(now, new, old), newest, state.slow)
-            return TrainState({"network": newest}, slow, optimizer_state, updates)
+            return TrainState(state.params | {"network": newest}, slow, {"network": moments}, updates)
 
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
             found = gradients(state.params, state.slow, batch, key)
             return Learned(apply(state, found), found.report, found.priorities)
 
         def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
-            return rollout, first_priorities(rollout, self)
+            return rollout, first_priorities(rollout, hyper.on_host(self, params))
 
         table = TableSpec(
             self.replay, self.batch_size, sequence_length=self.burn_in + self.sequence_length, burn_in=self.burn_in,
@@ -136,7 +140,7 @@ class R2D2:
         return Agent(
             init=init, memory=network.memory, act=act, explore=explore, learn=learn, needs=needs,
             gradients=gradients, apply=apply, process=process,
-            inspect=inspection.of_values(network, optimizer, target_period=self.target_period),
+            inspect=inspection.of_values(network, optimizer, target_period=self.target_period), trained=("network",),
         )  # fmt: skip
 
 
@@ -155,15 +159,16 @@ def loss(newest: PyTree, slow: PyTree, batch: Batch, *, network: QNetwork, confi
         return network.unroll(params, rest, memory, first[n:], None)[0].q
 
     reward, discount, valid, action = (x[n:] for x in (rollout.reward, rollout.discount, rollout.valid, rollout.action))
+    weight = ops.row_weights(rollout)[n:]
     q, q_slow = values_of(newest), values_of(slow)
     value_next = ops.unsqueeze_value(ops.of_action(q_slow[1:], jnp.argmax(q[1:], -1)))
     returns = ops.n_step_return(value_next=value_next, reward=reward, discount=discount, valid=valid, n=config.n_step)
     chosen = ops.of_action(q[:-1], action)
     error = valid * (jax.lax.stop_gradient(ops.squeeze_value(returns)) - chosen)  # [L, B]
     each = 0.5 * jnp.square(error)
-    priorities = columns.sequence_priority(error, valid, config.eta) + PRIORITY_FLOOR
-    report = {"loss/q": ops.masked_mean(each, valid), "q": ops.masked_mean(chosen, valid), "priority": priorities.mean()}
-    total = len(each) * ops.masked_mean(each * batch.weight[None], valid)
+    priorities = columns.sequence_priority(error, (weight > 0).astype(error.dtype), config.eta) + PRIORITY_FLOOR
+    report = {"loss/q": ops.masked_mean(each, weight), "q": ops.masked_mean(chosen, weight), "priority": priorities.mean()}
+    total = len(each) * ops.masked_mean(each * batch.weight[None], weight)
     return total, (report, jax.lax.stop_gradient(priorities))
 
 
@@ -176,5 +181,5 @@ def first_priorities(rollout: Rollout, config: R2D2) -> np.ndarray:
     )  # fmt: skip
     after = np.take_along_axis(rollout.extras["value"], np.arange(length)[:, None] + span, 0)
     target = ops.squeeze_value(jnp.asarray(total) + jnp.asarray(discount) * ops.unsqueeze_value(jnp.asarray(after)))
-    error = np.abs(np.asarray(target) - rollout.extras["q"][:-1]) * (rollout.valid[:-1] > 0)
+    error = np.abs(np.asarray(target) - rollout.extras["q"][:-1]) * (ops.row_weights(rollout)[:-1] > 0)
     return np.concatenate([error, np.zeros_like(error[:1])]).astype(np.float32)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from rookery import ops
-from rookery.algorithms import inspection, optimizers
+from rookery.algorithms import hyper, inspection, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.critic import Critic, fit, more_steps
 from rookery.types import Agent, Array, Batch, Gradients, Learned, Needs, PyTree, Report, Rollout, TrainState
@@ -19,11 +19,11 @@ Loss = Callable[[PyTree, PyTree, Rollout], tuple[Array, Report]]  # (params, slo
 
 def first_order(
     model: ActorCritic,
-    optimizer: optax.GradientTransformation,
+    optimizer: optimizers.Optimizer,
     *,
+    config: Any,
     loss: Loss,
     needs: Needs,
-    max_gradient_norm: float,
     critic: Critic | None = None,
     planned: int | None = None,
     summed: bool = False,
@@ -34,6 +34,7 @@ def first_order(
 ) -> Agent:
     """An Agent that takes one clipped gradient step of `loss` per batch.
 
+    config: the hyper-parameters, `learning_rate` and `max_gradient_norm` among its leaves.
     critic: the value takes more steps on a batch than the policy; whoever ships gradients takes the common one only.
     planned: updates over which the learning rate falls linearly to zero; None: it stays.
     summed: the gradient is that of the sum over the T·B rows, not of their mean, so that a clip and an epsilon that were
@@ -48,8 +49,14 @@ def first_order(
     value_steps = more_steps(critic, model)
 
     def init(key: Array) -> TrainState:
-        params = model.init(key)
-        return TrainState(params, slow(params), optimizer.init(params["network"]), jnp.zeros((), jnp.int32))
+        params = model.init(key) | {"hyper": hyper.leaves(config)}
+        moments = {"network": optimizer.init(params["network"])}
+        return TrainState(params, slow(params), moments, jnp.zeros((), jnp.int32))
+
+    def largest(params: PyTree, rows: int) -> Array | float:
+        """The norm that is allowed, of the gradient of a mean over `rows`."""
+        norm: Array | float = hyper.read(config, params).max_gradient_norm
+        return norm if rows == 1 else norm / rows
 
     def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
         def of_network(network: PyTree, rollout: Rollout) -> tuple[Array, Report]:
@@ -57,18 +64,21 @@ def first_order(
 
         tree, report = ops.accumulate(of_network, params["network"], batch.rollout, num_chunks(batch))
         rows = batch.rollout.valid.size if summed else 1
-        tree, norms = ops.clip_by_global_norm(tree, max_gradient_norm / rows)
+        tree, norms = ops.clip_by_global_norm(tree, largest(params, rows))
         tree = jax.tree.map(lambda leaf: leaf * rows, tree) if summed else tree
         report = report | {"gradient_norm": norms.total * rows, "gradient_clipped": norms.clipped}
         return Gradients({"network": tree, "seen": model.normalisers.statistics(batch.rollout)}, report)
 
     def apply(state: TrainState, gradients: Gradients) -> TrainState:
         network = state.params["network"]
-        change, optimizer_state = optimizer.update(gradients.tree["network"], state.optimizer, network)
-        rate = optimizers.remaining(state.updates, planned)
+        change, moments = optimizer.update(
+            gradients.tree["network"], state.optimizer["network"], network,
+            learning_rate=hyper.read(config, state.params).learning_rate,
+        )  # fmt: skip
+        rate = optimizers.remaining(state.updates, planned)  # after the learning rate here, before it in a loop: bits
         network = jax.tree.map(lambda leaf, by: leaf + rate * by, network, change)
         params = model.normalisers.observed(state.params | {"network": network}, gradients.tree["seen"])
-        state = TrainState(params, state.slow, optimizer_state, state.updates + 1)
+        state = TrainState(params, state.slow, {"network": moments}, state.updates + 1)
         return state._replace(slow=refresh(state))
 
     def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
@@ -79,11 +89,13 @@ def first_order(
             rows = batch.rollout.valid.size if summed else 1
             after = fit(
                 after, target, batch.rollout, params=state.params, model=model, optimizer=optimizer, scale=rows,
-                max_norm=max_gradient_norm / rows, rate=optimizers.remaining(state.updates, planned), steps=value_steps,
+                max_norm=largest(state.params, rows), steps=value_steps,
+                learning_rate=hyper.read(config, state.params).learning_rate * optimizers.remaining(state.updates, planned),
             )  # fmt: skip
         return Learned(after, grads.report, None)
 
     return Agent(
         init=init, memory=model.memory, act=model.act, explore=model.explore, learn=learn, needs=needs,
         gradients=gradients, apply=apply, inspect=inspection.of_policy(model, optimizer, target_period=target_period),
+        trained=("network",),
     )  # fmt: skip

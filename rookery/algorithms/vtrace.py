@@ -18,7 +18,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms import actor_critic, hyper, optimizers
 from rookery.algorithms.actor_critic import ActorCritic, RolloutEvaluation
 from rookery.algorithms.critic import Critic
 from rookery.algorithms.minibatches import chunks_for
@@ -34,6 +34,9 @@ from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 class VTrace:
     """IMPALA's loss: V-trace targets, policy gradient, value and entropy."""
 
+    leaves: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "entropy_cost", "value_cost", "trace_lambda", "rho_bar", "c_bar", "discount",
+    )  # may change while a run goes on (see hyper.py); max_gradient_norm is divided by the rows, exactly  # fmt: skip
     rollout_lengths: ClassVar[tuple[int, int]] = (16, 32)  # shorter ones are too few rows, longer ones did not help
     rollout_length: Count | None = None
     """None: 32; fewer in a short run, down to 16, where the value has a network of its own."""
@@ -74,9 +77,9 @@ class VTrace:
 
         return first_order(
             model,
-            optimizers.rmsprop(self.learning_rate, decay=0.99, epsilon=self.rmsprop_epsilon),
+            optimizers.rmsprop(decay=0.99, epsilon=self.rmsprop_epsilon),
+            config=self,
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
-            max_gradient_norm=self.max_gradient_norm,
             critic=Critic(targets, self.value_steps),
             planned=num_updates if self.anneal else None,
             summed=True,
@@ -92,6 +95,7 @@ def traced(
     out: RolloutEvaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace
 ) -> ops.VTraceReturns:
     """V-trace's targets and advantages, by what the parameters say of the rollout; no gradient flows out of here."""
+    config = hyper.read(config, params)
     return ops.vtrace(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, log_rho=out.logp - rollout.extras["behaviour_logp"],
@@ -100,16 +104,17 @@ def traced(
 
 
 def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace) -> tuple[Array, Report]:
-    out = model.evaluate(params, rollout)
+    config, out = hyper.read(config, params), model.evaluate(params, rollout)
     trace = traced(out, params, rollout, model=model, config=config)
     terms = {
         "policy": -trace.advantage * out.logp,
         "value": config.value_cost * 0.5 * jnp.square(trace.target - out.value),
         "entropy": -config.entropy_cost * out.entropy,
     }  # each [T, B]; one reduction, here:
-    means = {name: ops.masked_mean(term, rollout.valid) for name, term in terms.items()}
+    weight = ops.row_weights(rollout)
+    means = {name: ops.masked_mean(term, weight) for name, term in terms.items()}
     report = {f"loss/{name}": mean for name, mean in means.items()}
-    report["entropy"] = ops.masked_mean(out.entropy, rollout.valid)
-    report["rho"] = ops.masked_mean(jnp.exp(out.logp - rollout.extras["behaviour_logp"]), rollout.valid)
+    report["entropy"] = ops.masked_mean(out.entropy, weight)
+    report["rho"] = ops.masked_mean(jnp.exp(out.logp - rollout.extras["behaviour_logp"]), weight)
     return sum(means.values()), report
 

@@ -18,7 +18,7 @@ from rookery.ops.distributions import (
     squashed_gaussian,
 )
 from rookery.ops.gradients import Norms, accumulate, clip_by_global_norm
-from rookery.ops.masked import masked_mean, masked_moments, masked_normalise
+from rookery.ops.masked import all_alike, masked_mean, masked_moments, masked_normalise, row_weights
 from rookery.ops.moments import Moments
 from rookery.ops.q_learning import (
     categorical_projection,
@@ -40,6 +40,7 @@ __all__ = [
     "Norms",
     "VTraceReturns",
     "accumulate",
+    "all_alike",
     "bernoulli",
     "categorical",
     "categorical_projection",
@@ -60,6 +61,7 @@ __all__ = [
     "of_action",
     "product",
     "random",
+    "row_weights",
     "spread",
     "squashed_gaussian",
     "squeeze_value",

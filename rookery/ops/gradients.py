@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rookery.ops import spread
+from rookery.ops.masked import row_weights
 from rookery.types import BATCH_MAJOR, PyTree, Report, Rollout
 
 
@@ -47,8 +48,8 @@ def accumulate(
 ) -> tuple[PyTree, Report]:
     """Gradient and report of `loss` over the whole rollout, computed over `num_chunks` groups of columns, one by one.
 
-    loss: (params, rollout) -> (scalar mean over the rows with valid = 1, report of such means). Gradients and reports
-    of the chunks are averaged with the weights valid.sum(), which gives those of the whole rollout to rounding. What is
+    loss: (params, rollout) -> (scalar mean by `row_weights`, report of such means). Gradients and reports
+    of the chunks are averaged with the sums of these weights, which gives those of the whole rollout to rounding. What is
     no masked mean (a standard deviation, advantages normalised inside the loss) becomes the mean of the chunks' own.
 
     Chunks bound the memory of the activations, and on a CPU the cache decides: a Nature network's gradient of 672 frames
@@ -64,11 +65,12 @@ def accumulate(
             f"A rollout of {num_columns} columns cannot be cut into num_chunks={num_chunks} equal chunks; "
             f"choose a divisor of {num_columns}."
         )
-    total = jnp.maximum(jnp.sum(rollout.valid), 1)
+    total = jnp.sum(row_weights(rollout))
+    total = jnp.where(total == 0, 1, total)
 
     def weighted(params: PyTree, chunk: Rollout) -> tuple[Array, Report]:
         value, report = loss(params, chunk)
-        weight = jnp.sum(chunk.valid) / total
+        weight = jnp.sum(row_weights(chunk)) / total
         return weight * value, jax.tree.map(lambda entry: weight * entry, report)
 
     differentiate = jax.grad(weighted, has_aux=True)

@@ -11,6 +11,21 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rookery.types import Rollout
+
+
+def all_alike(rollout: Rollout) -> bool:
+    """Tells whether every transition of a rollout counts alike in a loss: nobody gave its rows weights."""
+    return isinstance(rollout.weight, tuple)
+
+
+def row_weights(rollout: Rollout) -> Array:
+    """How much each row counts in a loss: `valid` · `weight`, [T, B]. What a loss is reduced by.
+
+    Recursions take `valid` alone: a row of weight 0 teaches nothing, and its reward is still part of the return before it.
+    """
+    return rollout.valid if all_alike(rollout) else rollout.valid * rollout.weight
+
 
 def masked_mean(x: Array, mask: Array) -> Array:
     """Σ mask x / Σ mask over all axes. x [T, B, ...], mask [T, B] -> scalar. Gradients flow to x."""

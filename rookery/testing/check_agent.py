@@ -22,11 +22,9 @@ from rookery.testing.contracts import (
     require_layout,
     require_leading,
     same,
-    same_structure,
 )
 from rookery.testing.experience import explored, on_device, random_batch, random_observation
 from rookery.types import Agent, Batch, Decision, Gradients, Learned, PyTree, Spec, TrainState
-from rookery.workers.learning.parameter_shard import trained
 
 LONG = 10**9  # environment steps, so many that every schedule of exploration has ended
 
@@ -141,10 +139,8 @@ def _check_gradients(agent: Agent, state: TrainState, batch: Batch) -> TrainStat
         for name in agent.trained:
             require(name in found.tree, f"gradients: there is none of {name!r}, which is in `trained`")
             require_layout(f"gradients: the part {name!r}", state.params[name], found.tree[name])
-    else:  # of all parameters, or of the network alone, maybe with what a batch tells the normalisers beside it
-        network = isinstance(state.params, dict) and "network" in state.params
-        whole = not network or same_structure(found.tree, state.params)
-        require_layout("gradients", *((state.params, found.tree) if whole else (trained(state.params), trained(found.tree))))
+    else:
+        require_layout("gradients", state.params, found.tree)
     _check_report("gradients", found.report)
     _check_priorities("gradients", found.priorities, batch)
     applied = jax.jit(agent.apply)(state, found)

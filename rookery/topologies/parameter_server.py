@@ -39,7 +39,7 @@ from rookery.workers.acting.shapes import rollout_specs
 from rookery.workers.learning.bundle import Bundle
 from rookery.workers.learning.gradient_worker import Found
 from rookery.workers.learning.learner import Update
-from rookery.workers.learning.parameter_shard import Applied, ParameterShard, joined, owned, trained, whole_state
+from rookery.workers.learning.parameter_shard import Applied, ParameterShard, joined, owned, whole_state
 from rookery.workers.learning.tree_paths import to_flat
 
 
@@ -213,7 +213,7 @@ class _Server:
             return
         self.accepted += 1
         self.meters.moved("gradients", len(self.shards))
-        cut = [owned(found.tree, trained(found.tree), index, len(self.shards)) for index in range(len(self.shards))]
+        cut = [owned(self.job.agent, found.tree, found.tree, index, len(self.shards)) for index in range(len(self.shards))]
         parts = [shard.call(ParameterShard.apply, part) for shard, part in zip(self.shards, cut)]
         self.flights.append(Flight(place, found, parts))
 
@@ -261,7 +261,7 @@ class _Server:
             self.fleet.tend()
             self.serve(TICK_SECONDS)
         like = jax.eval_shape(self.job.agent.init, jax.random.key(0))
-        state = whole_state([shard.call(ParameterShard.state).result() for shard in self.shards], like)
+        state = whole_state(self.job.agent, [shard.call(ParameterShard.state).result() for shard in self.shards], like)
         return {
             "policies": {MAIN: {"state": to_flat(state), "version": self.version}},
             "workers": {"bundle": self.fleet.gather(Bundle.snapshot)},

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from rookery import ops
-from rookery.algorithms import actor_critic, optimizers
+from rookery.algorithms import actor_critic, hyper, optimizers
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.appo import APPO
 from rookery.algorithms.pg import PG
@@ -51,7 +51,10 @@ def random_params(agent_or_model, seed=0, scale=0.5):
     params = getattr(shapes, "params", shapes)
     rng = np.random.default_rng(seed)
     network = jax.tree.map(lambda x: jnp.asarray(scale * rng.normal(size=x.shape), jnp.float32), params["network"])
-    return zeros_like(params) | {"network": network}
+    params = zeros_like(params) | {"network": network}
+    if "hyper" in params:  # of an agent, as they were built
+        params["hyper"] = jax.jit(lambda key: agent_or_model.init(key).params["hyper"])(ops.random.key(0))
+    return params
 
 
 def random_state(agent, seed=0, *, params=None, slow=None):
@@ -110,13 +113,13 @@ def batch_of(rollout):
 def with_plain_steps(monkeypatch):
     """Agents built from now on step by minus the gradient, so that what learn() changes is the gradient."""
     for name in ("adam", "rmsprop"):
-        monkeypatch.setattr(optimizers, name, lambda *args, **options: optax.sgd(1.0))
+        monkeypatch.setattr(optimizers, name, lambda **options: optax.with_extra_args_support(optax.sgd(1.0)))
 
 
 def gradient_of(algorithm, params, rollout, *, slow=(), spec=SPEC):
     """What learn() moves the network by, as a tree; the agent was built under `with_plain_steps`."""
     agent = algorithm.build(spec)
-    state = random_state(agent, params=params, slow=slow)
+    state = random_state(agent, params=params | {"hyper": hyper.leaves(algorithm)}, slow=slow)
     learned = jax.jit(agent.learn)(state, batch_of(rollout), ops.random.key(1))
     difference = jax.tree.map(lambda old, new: old - new, params["network"], learned.state.params["network"])
     return difference, learned.report

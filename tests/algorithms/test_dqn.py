@@ -150,7 +150,7 @@ def test_every_parameter_is_learned_and_the_target_is_copied_when_its_period_is_
     agent = algorithm.build(SPEC)
     state = jax.jit(agent.init)(ops.random.key(0))
     slow = random_network(algorithm, 3, scale=1.0)
-    state = TrainState({"network": random_network(algorithm, 2)}, slow, state.optimizer, state.updates)
+    state = TrainState(state.params | {"network": random_network(algorithm, 2)}, slow, state.optimizer, state.updates)
     learn = jax.jit(agent.learn)
     begin, seen = state, []
     for update in range(1, 5):
@@ -160,7 +160,7 @@ def test_every_parameter_is_learned_and_the_target_is_copied_when_its_period_is_
         copied = jax.tree.map(lambda a, b: bool((a == b).all()), state.slow, state.params["network"])
         seen.append(all(jax.tree.leaves(copied)))
     assert seen == [False, False, True, False]
-    moved = jax.tree.map(lambda a, b: bool((a != b).any()), begin.params, state.params)
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), begin.params["network"], state.params["network"])
     assert all(jax.tree.leaves(moved)), moved
 
 
@@ -233,7 +233,7 @@ def test_a_tree_of_zeros_is_greedy(name, rng):
     agent, params = algorithm.build(SPEC), {"network": random_network(algorithm, 0)}
     observation = rng.normal(size=(50, 3)).astype(np.float32)
     greedy = network_of(algorithm).step(params["network"], observation, (), None)[0].q.argmax(-1)
-    explore = agent.explore(np.arange(50), 50, 0)
+    explore = agent.explore(params, np.arange(50), 50, 0)
     act = lambda tree: np.asarray(agent.act(params, observation, (), ops.random.key(0), tree).action)
     np.testing.assert_array_equal(act(jax.tree.map(np.zeros_like, explore)), greedy)
     assert (act(explore) != np.asarray(greedy)).any()
@@ -247,7 +247,8 @@ def test_a_collector_gives_the_priorities_that_the_learner_would(rng):
     agent, params = algorithm.build(SPEC), {"network": random_network(algorithm, 0)}
     observation = rng.normal(size=(T + 1, B, 3)).astype(np.float32)
     decisions = [
-        agent.act(params, x, (), ops.random.key(t), agent.explore(np.arange(B), B, 0)) for t, x in enumerate(observation)
+        agent.act(params, x, (), ops.random.key(t), agent.explore(params, np.arange(B), B, 0))
+        for t, x in enumerate(observation)
     ]
     action, extras = np.stack([d.action for d in decisions[:T]]), {}
     for name in ("q", "value"):

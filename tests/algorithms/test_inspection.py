@@ -125,20 +125,20 @@ def test_where_all_states_are_the_same_neither_spread_nor_dead_units_mean_anythi
 @pytest.mark.parametrize(
     "optimizer, gradients",
     [
-        (optimizers.adam(0.1, epsilon=1e-2), [1e-3, 1.0, 0.0, 5e-2]),  # after one step the root is |g|
-        (optimizers.rmsprop(0.1, decay=0.99, epsilon=1e-4), [0.05, 1.0, 0.0, 0.2]),  # 0.01 g² < 1e-4
+        (optimizers.adam(epsilon=1e-2), [1e-3, 1.0, 0.0, 5e-2]),  # after one step the root is |g|
+        (optimizers.rmsprop(decay=0.99, epsilon=1e-4), [0.05, 1.0, 0.0, 0.2]),  # 0.01 g² < 1e-4
     ],
     ids=["adam", "rmsprop"],
 )
 def test_second_moments_below_epsilon_are_counted_among_the_parameters_that_have_gradients(optimizer, gradients):
     params = {"a": jnp.zeros(2), "b": jnp.zeros((2, 1))}
     tree = {"a": jnp.array(gradients[:2]), "b": jnp.array(gradients[2:])[:, None]}
-    _, state = optimizer.update(tree, optimizer.init(params), params)
+    _, state = optimizer.update(tree, optimizer.init(params), params, learning_rate=0.1)
     np.testing.assert_allclose(inspection.below_epsilon(optimizer, state), 1 / 3)
 
 
 def test_an_optimizer_without_moments_or_without_its_state_tells_nothing():
-    adam = optimizers.adam(0.1, epsilon=1e-2)
+    adam = optimizers.adam(epsilon=1e-2)
     assert inspection.below_epsilon(adam, ()) is None
     assert inspection.below_epsilon(optax.sgd(0.1), optax.sgd(0.1).init(jnp.zeros(3))) is None
 

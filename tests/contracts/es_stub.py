@@ -37,7 +37,7 @@ class ES:
         def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> Decision:
             return Decision(jnp.argmax(observation @ params["w"], -1), memory, {})
 
-        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+        def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
             return np.zeros(len(env_index), np.float32)  # parameters explore, not actions
 
         def perturb(params: PyTree, member: Array, key: Array) -> PyTree:

@@ -42,7 +42,7 @@ class DQN:
             greedy = jax.random.uniform(coin, q.shape[:1]) >= explore["epsilon"]
             return Decision(jnp.where(greedy, jnp.argmax(q, -1), random), memory, {})
 
-        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+        def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
             return {"epsilon": np.full(len(env_index), max(0.1, 1 - env_steps / 1e6), np.float32)}
 
         def loss(params: PyTree, slow: PyTree, batch: Batch) -> Array:

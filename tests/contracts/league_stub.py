@@ -81,7 +81,7 @@ def combine(agents: dict[str, Agent], learners: tuple[str, ...]) -> Agent:
             report |= {f"{name}/{entry}": value for entry, value in learned.report.items()}
         return Learned(TrainState(params, slow, optimizer, state.updates + 1), report, priorities=None)
 
-    def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+    def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
         return {"sample": np.ones(len(env_index), np.float32)}
 
     return Agent(init, memory, act, explore, learn, needs.pop())

@@ -83,7 +83,7 @@ class MuZero:
             action = jnp.where(heat > 0, sampled, jnp.argmax(visits, -1))
             return Decision(action, {"move": memory["move"] + 1}, {"visits": visits, "root_value": root})
 
-        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+        def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
             return {"temperature": np.full(len(env_index), 1.0 if env_steps < 500_000 else 0.5, np.float32)}
 
         def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:

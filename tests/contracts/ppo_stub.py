@@ -83,7 +83,7 @@ class PPO:
         return Agent(init, memory=lambda num: (), act=act, explore=sample, learn=learn, needs=needs)
 
 
-def sample(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+def sample(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
     return {"sample": np.ones(len(env_index), np.float32)}
 
 

@@ -66,7 +66,7 @@ class R2D2:
             greedy = jax.random.uniform(coin, q.shape[:1]) >= explore["epsilon"]
             return Decision(jnp.where(greedy, jnp.argmax(q, -1), random), memory, {"q": q})
 
-        def explore(env_index: Array, num_envs: int, env_steps: int) -> PyTree:
+        def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
             return {"epsilon": np.float32(0.4) ** (1 + 7 * env_index.astype(np.float32) / max(1, num_envs - 1))}
 
         def errors(q: Array, q_next: Array, rollout: Rollout) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
@@ -11,12 +11,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rookery.topologies.job import Job, Meters, Progress
+from rookery.topologies.job import Job, Progress, Published
+from rookery.topologies.meters import Meters
+from rookery.topologies.plan import MAIN, Edge, Node, Plan
 from rookery.types import Agent, Batch, PyTree, Spec
 from rookery.workers.acting.collector import Collector
 from rookery.workers.learning.learner import Learner
 
-EDGES = {"rollouts", "batches"}
+EDGES = (
+    Edge("rollouts", "collector", "driver", "request", 1, "waits"),
+    Edge("batches", "driver", "learner", "request", 1, "waits"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +38,19 @@ class OneByOne:
     def max_lag(self) -> int:
         return 0 if self.fault == "old parameters" else 9
 
+    def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
+        nodes = tuple(Node(name=name) for name in ("collector", "driver", "learner"))
+        more = (Edge("whispers", "learner", "driver", "request", 1, "waits"),) if self.fault == "silent edge" else ()
+        return Plan(nodes, (*EDGES, *more), {})
+
     def drive(self, job: Job, snapshot: PyTree | None = None) -> Iterator[Progress]:
-        saved: Any = snapshot or {"learner": None, "collector": None}
-        meters = Meters.continued(None if self.fault == "forgets counters" else snapshot)
+        saved: Any = snapshot or {"policies": {MAIN: None}, "collector": None}
+        meters = Meters.of(self.plan(job.agents, job.spec), None if self.fault == "forgets counters" else snapshot)
         if self.fault == "forgets environments":
             saved = saved | {"collector": None}
-        workers = SimpleNamespace(params=None, version=0, workers=dict, inspect=dict)
+        workers = SimpleNamespace(policies={}, workers=dict, inspect=dict, tune=None)
         learner = job.runtime.spawn(
-            Learner, job.agent, seed=job.seed, snapshot=saved["learner"], name="learner", role="learner"
+            Learner, job.agent, seed=job.seed, snapshot=saved["policies"][MAIN], name="learner", role="learner"
         )
         collector = job.runtime.spawn(
             Collector, job.agent, partial(job.make_pool, self.num_envs, 1), seed=job.seed, snapshot=saved["collector"],
@@ -53,14 +63,14 @@ class OneByOne:
             return future.result()
 
         def save() -> PyTree:
-            parts = {"learner": learner.call(Learner.snapshot).result(), "meters": meters.snapshot()}
+            parts = {"policies": {MAIN: learner.call(Learner.snapshot).result()}, "meters": meters.snapshot()}
             if self.fault == "no state":
-                parts["learner"] = {"version": 0}
+                parts["policies"] = {MAIN: {"version": 0}}
             return parts | {"collector": collector.call(Collector.snapshot).result()}
 
         try:
-            workers.params, workers.version = learner.call(Learner.published).result()
-            collector.now(Collector.publish, workers.params, workers.version)
+            workers.policies[MAIN] = Published(*learner.call(Learner.published).result())
+            collector.now(Collector.publish, *workers.policies[MAIN])
             before = None
             while True:
                 collected = yield from answer(collector.call(Collector.collect))
@@ -75,10 +85,10 @@ class OneByOne:
                 update = yield from answer(learner.call(Learner.learn, batch))
                 if self.fault == "twice":
                     update = yield from answer(learner.call(Learner.learn, batch))
-                meters.learned(update)
+                meters.learned(update, edges=["batches"])
                 if self.fault == "edges":
                     meters.moved("whispers")
-                workers.params, workers.version = update.params, update.version
+                workers.policies[MAIN] = Published(update.params, update.version)
                 if self.fault != "old parameters":
                     collector.now(Collector.publish, update.params, update.version)
                 yield meters.progress(workers, snapshot=save)

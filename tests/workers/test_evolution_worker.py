@@ -36,7 +36,8 @@ def naming(limit: int = 100) -> Agent:
 
     return Agent(
         init=lambda key: TrainState({"base": jnp.float32(0)}, (), (), jnp.int32(0)),
-        memory=lambda B: jnp.zeros(B, jnp.int32), act=act, explore=lambda index, num, steps: np.zeros(len(index)), learn=learn,
+        memory=lambda B: jnp.zeros(B, jnp.int32), act=act, learn=learn,
+        explore=lambda params, index, num, steps: np.zeros(len(index)),
         needs=Needs(limit, 1.0, max_lag=0, whole_episodes=True),
         process=lambda params, rollout: (rollout._replace(extras={"steps": rollout.memory[None]}), None),
         perturb=lambda params, member, key: {"base": params["base"] + (member % 4).astype(jnp.float32)},

@@ -86,7 +86,7 @@ class Collector:
             raise RuntimeError("collect() before the first publish(): there are no parameters to act with")
         params, version = self._published
         rollout = arrays.allocate(self._specs) if out is None or self._apart else out
-        streams, explore = self._streams, self._streams.explore()
+        streams, explore = self._streams, self._streams.explore(params)
         rollout.version[:], rollout.stream[:], rollout.step[:] = version, streams.ids, streams.steps
         parts = [arrays.columns(rollout, columns) for columns in self._pool.groups]
         rows = [Rows(part) for part in parts]

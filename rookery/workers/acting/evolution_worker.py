@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -99,6 +99,11 @@ class EvolutionWorker:
         self._learner.learn(generation.batch())
         self._digest = digest(self._learner.params)
 
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters by name. Every worker is told, before the same generation."""
+        self._learner.tune(values)
+        self._digest = digest(self._learner.params)
+
     def evaluate(self, generation: int, share: int) -> Score:
         """Play one episode of each member of a share."""
         if generation != self._learner.version:
@@ -110,11 +115,12 @@ class EvolutionWorker:
         now = self._restarts.reset(int(entropy.generate_state(1)[0] >> 1))
         self._pool.take_episodes()  # those of the share before
         memory, incidents = self._agent.memory(size), self._restarts.take()
+        greedy = jax.tree.map(np.zeros_like, self._agent.explore(self._learner.params, np.arange(size), size, 0))
         total, length, running = np.zeros(size, np.float32), np.zeros(size, np.int32), np.ones(size, bool)
         seconds = {"env": 0.0, "inference": 0.0, "transfer": time.perf_counter() - begin}
         for _ in range(self._agent.needs.rollout_length):
             asked = time.perf_counter()
-            action, memory = self._decide(population, now.observation, memory, now.first, running)
+            action, memory = self._decide(population, now.observation, memory, now.first, running, greedy)
             action = jax.tree.map(np.asarray, action)  # waits for the decision
             decided = time.perf_counter()
             self._pool.send(action)
@@ -144,7 +150,7 @@ class EvolutionWorker:
 
 @functools.lru_cache(maxsize=16)
 def compiled(agent: Agent) -> tuple[Callable[..., PyTree], Callable[..., tuple[PyTree, PyTree]]]:
-    """(params, members, key, counter) -> population; (population, observation, memory, first, running) -> action, memory.
+    """(params, members, key, counter) -> population; (population, observation, memory, first, running, greedy) -> action, …
 
     Compiled once per process and agent. The memory of a member whose episode is over stays as it was.
     """
@@ -154,11 +160,12 @@ def compiled(agent: Agent) -> tuple[Callable[..., PyTree], Callable[..., tuple[P
     def perturb(params: PyTree, member: Array, key: Array, counter: Array) -> PyTree:
         return perturbed(params, member, jax.random.fold_in(key, counter))  # the key that learn() will be given
 
-    def decide(population: PyTree, observation: PyTree, memory: PyTree, first: Array, running: Array) -> tuple[PyTree, PyTree]:
+    def decide(
+        population: PyTree, observation: PyTree, memory: PyTree, first: Array, running: Array, greedy: PyTree
+    ) -> tuple[PyTree, PyTree]:
         B = running.shape[0]
         pick = lambda where, new, old: jax.tree.map(lambda n, o: jnp.where(column(where, o), n, o), new, old)
         before = pick(first & running, agent.memory(B), memory)
-        greedy = jax.tree.map(jnp.zeros_like, agent.explore(np.arange(B), B, 0))
         alone = lambda tree: jax.tree.map(lambda x: x[:, None], tree)  # a batch of one for each member
         act = jax.vmap(agent.act, (0, 0, 0, None, 0))
         decision = act(population, alone(observation), alone(before), ops.random.key(0), alone(greedy))

@@ -167,8 +167,8 @@ class Inference:
         (params, version), begin = self._published, time.perf_counter()
         lanes = [self._lanes[group] for group in groups]
         for lane in lanes:
-            if lane.t == 0:
-                self._explore(lane)
+            if lane.t == 0 or lane.explore is None:  # None: its rollout was restored
+                lane.explore = jax.tree.map(lambda x, at=lane.slots: x[at], self._streams.explore(params))
         seen = [self._streams.observation(lane.current, lane.slots) for lane in lanes]
         shown = [(o, lane.memory, lane.current.first, lane.explore) for o, lane in zip(seen, lanes)]
         together = shown[0] if self._batch == self._size else _joined(shown, self._batch)
@@ -196,9 +196,6 @@ class Inference:
         before, lane.memory, action, extras, weight = decided
         lane.rollout.version[lane.t] = version
         self._streams.decided(lane.rows, lane.t, seen, before, action, extras, weight, lane.slots)
-
-    def _explore(self, lane: _Lane) -> None:
-        lane.explore = jax.tree.map(lambda x: x[lane.slots], self._streams.explore())
 
     # ------------------------------------------------------------------------------------------------ receiving
 
@@ -312,7 +309,6 @@ class Inference:
             tree_map(np.copyto, lane.rollout._asdict(), saved["rollout"])
             leaves = [jnp.array(leaf) for leaf in jax.tree.leaves(saved["memory"])]
             lane.memory, lane.t = jax.tree.unflatten(jax.tree.structure(lane.memory), leaves), int(saved["t"])
-            self._explore(lane)
         for group in map(int, snapshot["order"]):
             done = self._lanes[group].t == self._needs.rollout_length
             (self._complete if done else self._shown).append(group)

@@ -56,7 +56,8 @@ class Policy:
         inner, previous_action = memory or (self.agent.memory(B), spaces.zeros(self.spec.action, (B,)))
         if self.agent.needs.previous:
             observation = with_previous(observation, previous_action, reward, first)
-        strength = jax.tree.map(lambda x: np.asarray(x) * np.float32(explore), self.agent.explore(np.arange(B), B, 0))
+        most = self.agent.explore(self.params, np.arange(B), B, 0)
+        strength = jax.tree.map(lambda x: np.asarray(x) * np.float32(explore), most)
         counter = np.uint32(self._counter)
         self._counter += 1
         _, decision = self._step(self.params, observation, inner, first, strength, self._key, counter)

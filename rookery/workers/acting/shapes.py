@@ -48,7 +48,8 @@ def played_specs(agent: Agent, spec: Spec, num_envs: int) -> Rollout:
     observation = spaces.zeros(seen.observation, (B,))
     params = jax.eval_shape(agent.init, ops.random.key(0)).params
     memory = jax.eval_shape(lambda: agent.memory(B))
-    explore = agent.explore(np.arange(B), B, 0)
+    values = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), params)  # pages that nobody reads are never there
+    explore = agent.explore(values, np.arange(B), B, 0)
     decision = jax.eval_shape(agent.act, params, observation, memory, ops.random.key(0), explore)
     rows = lambda tree, length: jax.tree.map(lambda x: ArraySpec((length, *x.shape), np.dtype(x.dtype)), tree)
     scalar = lambda dtype: ArraySpec((T, B), np.dtype(dtype))

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery.types import Agent, Array, Decision, PyTree
+from rookery.algorithms import hyper
+from rookery.types import Agent, Array, Decision, Needs, PyTree
 
 
 @functools.lru_cache(maxsize=16)
@@ -43,6 +44,18 @@ def with_previous(observation: PyTree, action: PyTree, reward: np.ndarray, first
         "previous_action": jax.tree.map(lambda x: (x * column(seen, x)).astype(x.dtype), action),
         "previous_reward": reward * seen,
     }
+
+
+def discount(params: PyTree, needs: Needs) -> Any:
+    """Gamma: the leaf of the parameters where there is one, else as the algorithm was built."""
+    return hyper.leaf(params, "discount", needs.discount)
+
+
+def return_discount(params: PyTree, needs: Needs) -> Any:
+    """What `needs.return_discount` is now: where it was gamma it still is."""
+    if needs.return_discount is None or needs.return_discount != needs.discount:
+        return needs.return_discount
+    return discount(params, needs)
 
 
 def column(flags: Array, like: Array) -> Array:

@@ -17,7 +17,7 @@ from rookery.envs import Restarts
 from rookery.trees import tree_map
 from rookery.types import Agent, EnvPool, PyTree, TimeStep
 from rookery.workers.acting.rows import Rows
-from rookery.workers.acting.step import with_previous
+from rookery.workers.acting.step import return_discount, with_previous
 
 Slots = slice | np.ndarray | Sequence[int]
 
@@ -27,15 +27,19 @@ class Streams:
         B = pool.num_envs
         self._agent, self._needs = agent, agent.needs
         self._num_envs, self._env_index = B * num_workers, index * B + np.arange(B)
+        self._return_discount: float | np.floating | None = agent.needs.return_discount
         # all that follows is in snapshot()
         self.env_steps = 0  # valid rows of all slots
         self.steps, self.ids = np.zeros(B, np.int64), self._env_index * INCARNATIONS + incarnation
         self._returns = np.zeros(B, np.float32)  # discounted so far in the running episode
         self._reward, self._action = np.zeros(B, np.float32), spaces.zeros(pool.spec.action, (B,))  # the previous ones
 
-    def explore(self) -> PyTree:
+    def explore(self, params: PyTree) -> PyTree:
+        """What the next rollout explores with; it is played with these parameters, and their discount."""
+        gamma = return_discount(params, self._needs)
+        self._return_discount = None if gamma is None else np.float32(gamma)
         played = self.env_steps * self._num_envs // len(self.steps)  # by all collectors, if they play alike
-        return self._agent.explore(self._env_index, self._num_envs, played)
+        return self._agent.explore(params, self._env_index, self._num_envs, played)
 
     def observation(self, now: TimeStep, slots: slice) -> PyTree:
         """Return the agent's view of a step, with previous action and reward where it needs them."""
@@ -66,8 +70,8 @@ class Streams:
         np.subtract(1.0, now.first, out=rows.valid[t])
         if self._needs.previous:
             self._reward[slots] = now.reward
-        if self._needs.return_discount is not None:
-            returns = self._returns[slots] * self._needs.return_discount * rows.valid[t] + now.reward
+        if self._return_discount is not None:
+            returns = self._returns[slots] * self._return_discount * rows.valid[t] + now.reward
             self._returns[slots] = rows.extras_by_name["discounted_return"][t] = returns
         rows.write(rows.observation, t + 1, self.observation(now, slots))
 

@@ -8,7 +8,7 @@ kept, and ends the run with the name of what was not a number.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,12 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops
+from rookery.algorithms import hyper
 from rookery.data import arrays
 from rookery.data.config import TableSpec
 from rookery.envs.jax.env import JaxEnv
 from rookery.envs.jax.slots import Programs, from_host, programs, slot_seeds, to_host
 from rookery.types import Agent, Array, Batch, Episode, PyTree, Report, Rollout, TrainState
 from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.acting.step import discount
 from rookery.workers.compiled import ring as rings
 from rookery.workers.compiled.unroll import Ended, ScanState, begin, unroll
 from rookery.workers.learning.learner import initial
@@ -100,6 +102,7 @@ class AnakinProgram:
         if snapshot is not None:
             self._restore(snapshot)
         self._run = compiled_loop(agent, environments, num_envs, self._many, pace)
+        self._shown: PyTree = self.published()[0]  # of the first seed
 
     def _first(self, seed: int, init: Callable[..., TrainState], start: Callable[..., ScanState]) -> Carry:
         """Make the first state, with the keys and seeds of a Learner and a Collector over a JaxPool: such a run is the same."""
@@ -128,11 +131,12 @@ class AnakinProgram:
         told: Told = jax.device_get(device_told)  # waits for the call
         self._check_finite(told)
         self._rollouts += turns * pace.rollouts
+        self._shown = jax.tree.map(np.array, self._agent_of(0).state.params)
         if missing <= 0:
             self.version += turns * pace.updates
         return Advanced(
             version=self.version,
-            params=jax.tree.map(np.array, self._agent_of(0).state.params),
+            params=self._shown,
             env_steps=int(told.steps.sum()),
             trained_steps=int(np.sum(told.trained)),
             episodes=self._episodes(told.ended),
@@ -145,7 +149,13 @@ class AnakinProgram:
     def _explore(self, rollout: int) -> PyTree:
         """Schedule the n-th rollout's exploration: every row before it counts as a step, so that it depends on nothing else."""
         steps = rollout * self._num_envs * self._agent.needs.rollout_length
-        return self._agent.explore(np.arange(self._num_envs), self._num_envs, steps)
+        return self._agent.explore(self._shown, np.arange(self._num_envs), self._num_envs, steps)
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters by name, of all seeds, from the next call on; nothing is compiled again."""
+        state = self._carry.state
+        self._carry = self._carry._replace(state=state._replace(params=hyper.tuned(state.params, values)))
+        self._shown = hyper.tuned(self._shown, values)
 
     def _episodes(self, ended: Ended) -> list[Episode]:
         """List the episodes that ended, in the order of time. ended: of [turns, (seeds,) rollouts, T, B]"""
@@ -244,12 +254,12 @@ def compiled_loop(agent: Agent, environments: Programs, num_envs: int, many: boo
             return carry._replace(streams=streams, ring=ring), (*told, ())
 
         def learn(state: TrainState, _: None) -> tuple[TrainState, tuple]:
-            own = jax.random.fold_in(key, state.updates + 1)
+            own, gamma = jax.random.fold_in(key, state.updates + 1), discount(state.params, agent.needs)
             if table is None:
-                batch = Batch(fresh._replace(discount=fresh.discount * agent.needs.discount), jnp.ones(num_envs), ())
+                batch = Batch(fresh._replace(discount=fresh.discount * gamma), jnp.ones(num_envs), ())
             else:
                 have = written + pace.rollouts * T
-                batch = rings.sample(carry.ring, have, jax.random.fold_in(own, 1), table=table, gamma=agent.needs.discount)
+                batch = rings.sample(carry.ring, have, jax.random.fold_in(own, 1), table=table, gamma=gamma)
             learned, finite = guarded(agent, state, batch, own)
             lag = (state.updates - batch.rollout.version) * (batch.rollout.valid > 0)
             trained = batch.rollout.valid.sum()

@@ -58,7 +58,7 @@ def write(ring: Ring, rollout: Rollout, written: Array) -> Ring:
     return jax.tree.map(lambda to, new: jax.lax.dynamic_update_slice_in_dim(to, new, start, 0), ring, rows)
 
 
-def sample(ring: Ring, written: Array, key: Array, *, table: TableSpec, gamma: float) -> Batch:
+def sample(ring: Ring, written: Array, key: Array, *, table: TableSpec, gamma: Array | float) -> Batch:
     """Sample a batch of n-step transitions, each a rollout of one row; rewards are clipped before they are summed."""
     rows, B = ring.reward.shape
     keys = dict(zip(("row", "env"), jax.random.split(key)))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from rookery import spaces
 from rookery.envs.jax.slots import Programs, SlotAnswer, Slots
 from rookery.types import Agent, Array, PyTree, Rollout, Spec
-from rookery.workers.acting.step import compiled_step, fresh_where_first, with_previous
+from rookery.workers.acting.step import compiled_step, fresh_where_first, return_discount, with_previous
 
 
 class ScanState(NamedTuple):
@@ -58,7 +58,7 @@ def unroll(
 ) -> tuple[ScanState, Rollout, Ended]:  # fmt: skip
     """Collect a rollout of `needs.rollout_length` rows. key: of the agent's decisions; counter: decisions before it."""
     T, B, needs = agent.needs.rollout_length, streams.total.shape[0], agent.needs
-    decide = compiled_step(agent)
+    decide, gamma = compiled_step(agent), return_discount(params, needs)
 
     def observe(streams: ScanState) -> PyTree:
         now = streams.now
@@ -70,8 +70,8 @@ def unroll(
         slots, after = environments.advance(streams.slots, decision.action)
         valid = 1.0 - after.first.astype(jnp.float32)
         returned, extras = streams.returned, decision.extras
-        if needs.return_discount is not None:
-            returned = returned * needs.return_discount * valid + after.reward
+        if gamma is not None:
+            returned = returned * gamma * valid + after.reward
             extras = extras | {"discounted_return": returned}
         total = jnp.where(after.first, 0.0, streams.total + after.reward)
         length = jnp.where(after.first, 0, streams.length + 1)

@@ -17,6 +17,7 @@ import numpy as np
 from rookery import ops
 from rookery.types import Agent, Array, Batch, EnvPool, Gradients, PyTree, TrainState
 from rookery.workers.acting.collector import Collected, Collector
+from rookery.workers.acting.step import discount
 from rookery.workers.learning.inspection import Inspector
 from rookery.workers.learning.learner import device_part
 from rookery.workers.learning.nonfinite import NonFinite, culprit
@@ -53,7 +54,7 @@ class GradientWorker:
         """Collect a rollout with these parameters and compute its gradient, which is ready when this returns."""
         self._collector.publish(params, version)
         collected = self._collector.collect()
-        rollout, gamma = collected.rollout, self._agent.needs.discount  # a Batch's discount contains gamma
+        rollout, gamma = collected.rollout, discount(params, self._agent.needs)  # a Batch's discount contains gamma
         rollout = rollout._replace(discount=rollout.discount * np.float32(gamma))
         batch = Batch(rollout, np.ones(rollout.reward.shape[1], np.float32), ())
         self._count += 1

@@ -7,7 +7,7 @@ what was not a number.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops
+from rookery.algorithms import hyper
 from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 from rookery.workers.learning import mesh
@@ -53,9 +54,11 @@ class Learner:
         self._learn: Callable[..., Any] = jax.jit(self._guarded, donate_argnums=(1, 2))
         self._shown: Callable[[PyTree], PyTree] = lambda tree: tree
         self._inspector = Inspector(agent)
+        self._placed: Callable[[PyTree], PyTree] = lambda tree: tree
         if devices > 1 or jax.process_count() > 1:
             grid = mesh.mesh_of(devices)
-            self._state = mesh.replicated(grid, self._state)
+            self._placed = lambda tree: mesh.replicated(grid, tree)
+            self._state = self._placed(self._state)
             self._learn, self._shown = mesh.compiled(self._guarded, grid, donate=(1, 2)), mesh.one_copy
         self._ended = time.perf_counter()
 
@@ -73,6 +76,12 @@ class Learner:
     def replace(self, params: PyTree) -> None:
         """Replace the parameters; optimizer state and target network stay."""
         self._state = self._state._replace(params=params)
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters by name, from the next update on; nothing is compiled again. ValueError: one is unknown."""
+        params = hyper.tuned(self.params, values)
+        if values:
+            self.replace(self._state.params | {"hyper": self._placed(params["hyper"])})
 
     def warm_up(self, specs: Rollout) -> None:
         """Compile `learn` on zeros and discard the result; done while collectors fill the first batch."""
@@ -123,12 +132,24 @@ class Learner:
 
 def initial(agent: Agent) -> Callable[[Array], TrainState]:
     """Compile `agent.init`. Its leaves are of the types that updates return: with one whose type follows that of others, as
-    of `jnp.full(shape, 0.5)`, all that takes the state would be compiled a second time after the first update."""
+    of `jnp.full(shape, 0.5)`, all that takes the state would be compiled a second time after the first update.
+
+    Hyper-parameters are constants of `init`. They are made by a program of their own, which takes milliseconds to compile:
+    else agents that differ in nothing else would compile all of it again, a second each."""
+    typed = lambda tree: jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
+    found: Callable[[PyTree], PyTree] = lambda params: params.get("hyper", ()) if isinstance(params, dict) else ()
+
+    def most(key: Array) -> TrainState:
+        state = agent.init(key)
+        return typed(state._replace(params=state.params | {"hyper": ()}) if found(state.params) else state)
+
+    whole, rest = jax.jit(most), jax.jit(lambda key: typed(found(agent.init(key).params)))
 
     def init(key: Array) -> TrainState:
-        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), agent.init(key))
+        state, leaves = whole(key), rest(key)
+        return state._replace(params=state.params | {"hyper": leaves}) if leaves else state
 
-    return jax.jit(init)
+    return init
 
 
 def device_part(batch: Batch) -> Batch:

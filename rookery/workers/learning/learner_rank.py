@@ -10,7 +10,7 @@ import contextlib
 import functools
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -104,6 +104,11 @@ class LearnerRank:
                 tree_map(np.copyto, place, arrays.columns(rollout, slice(*share)))
         self._columns.discount[:] *= np.float32(discount)
         return self._columns
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters by name; every rank is told."""
+        assert self._learner is not None
+        self._learner.tune(values)
 
     def inspect(self) -> dict[str, float]:
         """Compute the health metrics on this rank's columns alone, without a collective."""

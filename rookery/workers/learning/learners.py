@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rookery.algorithms import hyper
 from rookery.data import arrays
 from rookery.data.queue import StoredBatch
 from rookery.runtime.interface import Handle, R, Runtime, WorkerLost
@@ -60,6 +61,7 @@ class Learners:
         self._life: Life | None = None
         self._ranks: list[Handle[LearnerRank]] = []
         self._specs: Rollout | None = None  # of the columns of one rank
+        self._tuned: dict[str, float] = {}  # since the beginning
         self._kept: PyTree | None = None
         self._kept_version, self._copied = 0, 0.0
         self._keep(snapshot)
@@ -94,6 +96,12 @@ class Learners:
             params=self._params, trained_steps=trained, lag_mean=lag_mean, lag_max=max(update.lag_max for update in told),
             busy_seconds=end - begin, idle_seconds=idle,
         )  # fmt: skip
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters by name on all ranks, and on those that take their place."""
+        self._params = hyper.tuned(self._params, values)
+        self._tuned |= values
+        self._until_done(lambda: self._all(LearnerRank.tune, [(self._tuned,)] * self._count, self._runtime.patience))
 
     def inspect(self) -> dict[str, float]:
         return self._until_done(lambda: self._answers([self._ranks[0].call(LearnerRank.inspect)], self._runtime.patience)[0])
@@ -149,6 +157,8 @@ class Learners:
         self._all(LearnerRank.join, [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
         begin = (self._agent, self._seed, self._devices, self._version, self._runtime.put(self._kept))
         self._begun = self._all(LearnerRank.begin, [begin] * count, START_SECONDS)[0]  # the parameters
+        if self._tuned:  # perhaps after that copy
+            self._all(LearnerRank.tune, [(self._tuned,)] * count, START_SECONDS)
         if self._specs is not None:  # they are replaced: compile again, from the cache
             self._all(LearnerRank.warm_up, [(self._specs,)] * count, START_SECONDS)
         self._roster.ready(self._life, time.monotonic())

@@ -7,7 +7,7 @@ runs on it unchanged: clipping is done before, and what is left works leaf by le
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops
+from rookery.algorithms import hyper
 from rookery.types import Agent, Array, Gradients, PyTree, TrainState
 from rookery.workers.learning.learner import initial
 from rookery.workers.learning.nonfinite import NonFinite
@@ -36,7 +37,7 @@ class ParameterShard:
         """snapshot: of the whole state, as a Learner's is."""
         whole, self.version = state_of(agent, seed, snapshot), int(snapshot["version"]) if snapshot else 0
         self._agent, self._index = agent, index
-        self._state: TrainState = owned(whole, trained(whole.params), index, num_shards)
+        self._state: TrainState = owned(agent, whole, whole.params, index, num_shards)
         self._apply = jax.jit(self._guarded, donate_argnums=(2,))
         self._ended = time.perf_counter()
 
@@ -71,6 +72,10 @@ class ParameterShard:
         finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new.params)])
         return jax.tree.map(lambda to, kept: jnp.where(finite.all(), to, kept), new, old), finite
 
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Set hyper-parameters by name, which every shard has, from the next update on. ValueError: one is unknown."""
+        self._state = self._state._replace(params=hyper.tuned(self._state.params, values))
+
     def state(self) -> TrainState:
         """Return the leaves that this shard owns, to be saved with the others'."""
         return self._state
@@ -93,55 +98,110 @@ def state_of(agent: Agent, seed: int, snapshot: PyTree | None) -> TrainState:
     return from_flat(jax.eval_shape(agent.init, ops.random.key(seed)), snapshot["state"])
 
 
-def trained(tree: PyTree) -> PyTree:
-    """Select what an optimizer steps, of parameters or of a gradient: the network, where other parts (normalisers, what they
-    have seen) stand beside it."""
-    return tree["network"] if isinstance(tree, dict) and "network" in tree else tree
+class TrainedPart(NamedTuple):
+    """A part of the parameters that is trained, of those of an agent: its leaves are dealt out to shards one by one."""
+
+    like: PyTree  # arrays, or their shapes
+    number: int  # of its first leaf, counted over all parts
+
+    def fits(self, tree: PyTree) -> bool:
+        """Is it a tree of this part's structure and shapes? A counter of an optimizer is not, beside a part of one number."""
+        mine: Any = jax.tree.structure(self.like)
+        if jax.tree.structure(tree) != mine:
+            return False
+        pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(self.like))
+        return all(np.shape(x) == y.shape and jnp.result_type(x) == y.dtype for x, y in pairs)
+
+    def is_flat(self, tree: PyTree) -> bool:
+        """Is it one vector of all numbers of this part, as algorithms/optimizers.py keeps moments?"""
+        return getattr(tree, "shape", None) == (sum(self.sizes),)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [leaf.size for leaf in jax.tree.leaves(self.like)]
+
+    def shards(self, num_shards: int) -> list[int]:
+        """The shard that owns each leaf."""
+        return [(self.number + i) % num_shards for i in range(len(self.sizes))]
 
 
-def owned(tree: PyTree, like: PyTree, shard: int, num_shards: int) -> PyTree:
-    """Select the leaves of a shard in every subtree that is shaped like the trained parameters; scalars stay whole.
+def trained(agent: Agent, tree: PyTree) -> dict[str, PyTree]:
+    """Select what optimizers step, of parameters or of a gradient, by its names (`Agent.trained`); all of it is called ""."""
+    return {"": tree} if agent.trained is None else {name: tree[name] for name in agent.trained}
 
-    An optimizer may keep a moment of all parameters as one vector (algorithms/optimizers.py does): its segments are dealt
-    out as the leaves are.
+
+def owned(agent: Agent, tree: PyTree, like: PyTree, shard: int, num_shards: int) -> PyTree:
+    """Select the leaves of a shard, of a TrainState or of a gradient: None for every leaf of a trained part that another shard
+    owns, in the parts themselves, in their optimizers and in what is slow and shaped like them. All else stays whole.
+
+    like: the parameters, or a gradient. An optimizer may keep a moment of a whole part as one vector (algorithms/optimizers.py
+    does): its segments are dealt out as the leaves are.
     """
     if num_shards == 1:
         return tree
-    shape: Any = jax.tree.structure(like)
-    sizes = [leaf.size for leaf in jax.tree.leaves(like)]
-    ends = np.cumsum(sizes)
-    mine = [i % num_shards == shard for i in range(len(sizes))]
 
-    def keep(part: PyTree) -> PyTree:
-        if jax.tree.structure(part) == shape:
-            leaves = [leaf if own else None for leaf, own in zip(jax.tree.leaves(part), mine)]
-            return jax.tree.unflatten(shape, leaves)
-        if getattr(part, "shape", None) == (int(ends[-1]),):
-            return jnp.concatenate([part[end - size : end] for size, end, own in zip(sizes, ends, mine) if own])
-        return part
+    def cut(part: TrainedPart, piece: PyTree) -> PyTree:
+        mine = [owner == shard for owner in part.shards(num_shards)]
+        if part.fits(piece):
+            leaves = [leaf if own else None for leaf, own in zip(jax.tree.leaves(piece), mine)]
+            structure: Any = jax.tree.structure(piece)
+            return jax.tree.unflatten(structure, leaves)
+        ends = np.cumsum(part.sizes)
+        kept = [piece[end - size : end] for size, end, own in zip(part.sizes, ends, mine) if own]
+        return jnp.concatenate(kept) if kept else piece[:0]
 
-    return jax.tree.map(keep, tree, is_leaf=lambda part: jax.tree.structure(part) == shape)
+    return _by_part(agent, cut, like, tree)
 
 
-def whole_state(parts: Sequence[TrainState], like: TrainState) -> TrainState:
+def whole_state(agent: Agent, parts: Sequence[TrainState], like: TrainState) -> TrainState:
     """Rejoin the state that `owned` divided; like: one of the same shapes, undivided."""
-    shape: Any = jax.tree.structure(trained(like.params))
-    sizes = [leaf.size for leaf in jax.tree.leaves(trained(like.params))]
 
-    def join(whole: PyTree, *pieces: PyTree) -> PyTree:
-        if jax.tree.structure(whole) == shape:
+    def join(part: TrainedPart, whole: PyTree, *pieces: PyTree) -> PyTree:
+        if part.fits(whole):
             return joined(pieces)
-        if getattr(whole, "shape", None) != (sum(sizes),):
-            return pieces[0]
-        taken = [0] * len(pieces)
-        segments = []
-        for i, size in enumerate(sizes):
-            shard = i % len(pieces)
-            segments.append(pieces[shard][taken[shard] : taken[shard] + size])
-            taken[shard] += size
+        taken, segments = [0] * len(pieces), []
+        for size, owner in zip(part.sizes, part.shards(len(pieces))):
+            segments.append(pieces[owner][taken[owner] : taken[owner] + size])
+            taken[owner] += size
         return jnp.concatenate(segments)
 
-    return jax.tree.map(join, like, *parts, is_leaf=lambda part: jax.tree.structure(part) == shape)
+    joint: TrainState = _by_part(agent, join, like.params, like, *parts)
+    return joint
+
+
+def _by_part(agent: Agent, function: Callable[..., PyTree], like: PyTree, tree: PyTree, *others: PyTree) -> PyTree:
+    """Call function(part, subtree, *the others') where a subtree of `tree`, a TrainState or a gradient, is a trained part or a
+    flat vector of one; of all else, the first of the others (or `tree`) stays."""
+    found, number = {}, 0
+    for name, piece in trained(agent, like).items():
+        found[name] = TrainedPart(piece, number)
+        number += len(found[name].sizes)
+
+    def within(part: TrainedPart, tree: PyTree, *others: PyTree) -> PyTree:
+        is_one = lambda x: part.fits(x) or part.is_flat(x)
+        one = lambda x, *rest: function(part, x, *rest) if is_one(x) else rest[0] if rest else x
+        return jax.tree.map(one, tree, *others, is_leaf=is_one)
+
+    def named(tree: PyTree, *others: PyTree) -> PyTree:
+        """By the names of parts, of params, optimizers and gradients."""
+        if "" in found:
+            return within(found[""], tree, *others)
+        rest = others[0] if others else tree
+        there = {name: part for name, part in found.items() if name in tree}
+        return rest | {name: within(part, tree[name], *(o[name] for o in others)) for name, part in there.items()}
+
+    def slow(tree: PyTree, *others: PyTree) -> PyTree:
+        """By name where it has names, else whatever is shaped like a part. A lone number is shaped like too much."""
+        if isinstance(tree, dict) and "" not in found and found.keys() & tree.keys():
+            return named(tree, *others)
+        part = next((part for part in found.values() if any(jnp.ndim(x) for x in jax.tree.leaves(part.like))), None)
+        return (others or (tree,))[0] if part is None else within(part, tree, *others)
+
+    if not isinstance(tree, TrainState):
+        return named(tree, *others)
+    of = lambda name: [getattr(state, name) for state in (tree, *others)]
+    updates = (others or (tree,))[0].updates
+    return TrainState(named(*of("params")), slow(*of("slow")), named(*of("optimizer")), updates)
 
 
 def joined(parts: Sequence[PyTree]) -> PyTree:
