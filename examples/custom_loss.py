@@ -11,14 +11,14 @@ accumulated over chunks, shipped by AsyncGradients or Gossip as those of A2C are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 import rookery
 from rookery import ops
-from rookery.algorithms import a2c, actor_critic, optimizers
+from rookery.algorithms import a2c, actor_critic, hyper, optimizers
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.updates import first_order
 from rookery.ranges import NotNegative
@@ -27,6 +27,7 @@ from rookery.types import Agent, Needs, PyTree, Report, Rollout, Spec
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothA2C(a2c.A2C):
+    leaves: ClassVar[tuple[str, ...]] = (*a2c.A2C.leaves, "smoothness_cost")  # `Trainer.tune` may change it in a running job
     rollout_length: int = 8
     smoothness_cost: NotNegative = 0.1
     """Of the divergence between the policies of two states in a row."""
@@ -35,9 +36,9 @@ class SmoothA2C(a2c.A2C):
         model = actor_critic.build(spec, self.network, torso=torso)
         return first_order(
             model,
-            optimizers.rmsprop(self.learning_rate, decay=0.99, epsilon=self.rmsprop_epsilon),
+            optimizers.rmsprop(decay=0.99, epsilon=self.rmsprop_epsilon),
+            config=self,
             loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
-            max_gradient_norm=self.max_gradient_norm,
             planned=num_updates if self.anneal else None,
             needs=Needs(self.rollout_length, self.discount, max_lag=0),
         )
@@ -48,9 +49,9 @@ def loss(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: Smooth
     logits = jax.nn.log_softmax(model.evaluate(params, rollout).outputs)  # [T, B, A]; computed once: XLA finds both calls
     before, after = jax.lax.stop_gradient(logits[:-1]), logits[1:]
     divergence = (jnp.exp(before) * (before - after)).sum(-1)  # [T - 1, B] in nats
-    same_episode = rollout.valid[:-1] * rollout.valid[1:]  # a row that leads to another episode is no transition
-    roughness = ops.masked_mean(divergence, same_episode)
-    smooth = config.smoothness_cost * roughness
+    weight = rollout.valid[:-1] * ops.row_weights(rollout)[1:]  # a row that leads to another episode is no transition
+    roughness = ops.masked_mean(divergence, weight)
+    smooth = hyper.read(config, params).smoothness_cost * roughness
     return total + smooth, report | {"loss/smooth": smooth, "roughness": roughness}
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rookery
-from rookery.testing import check_topology
+from rookery import envs
+from rookery.testing import check_agent, check_topology
 from rookery.topologies.async_gradients import AsyncGradients
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -74,11 +75,14 @@ def test_a_custom_loss_is_learned_with_and_its_term_does_what_it_is_for(tmp_path
 
 def test_the_custom_loss_is_as_much_a_gradient_as_that_of_a2c(tmp_path):
     module = example("custom_loss")
+    spec = envs.spec_of("CartPole-v1")
+    check_agent(module.SmoothA2C(rollout_length=4).build(spec), spec)
     result = rookery.train(
         module.SmoothA2C(rollout_length=4), env="CartPole-v1", topology=AsyncGradients(num_envs=4, workers=2), total_steps=64,
         runs=str(tmp_path),
     )  # fmt: skip
     assert result.metrics["updates"] >= 4
+    assert result.policy.params["hyper"]["smoothness_cost"] == np.float32(0.1), "a leaf: it may change while a run goes on"
 
 
 def test_a_custom_topology_learns_from_each_batch_as_often_as_it_says(tmp_path):
@@ -113,4 +117,4 @@ def test_the_custom_topology_sends_parameters_once_for_a_batch_resumes_and_refus
 
 def test_the_custom_topology_keeps_the_contract_and_replaces_a_collector_that_is_lost():
     topology = example("custom_topology").Reuse(num_envs=4, collectors=2, epochs=3)
-    check_topology(topology, edges={"rollouts", "batches", "parameters"}, losses=("collector",), exact=False)
+    check_topology(topology, losses=("collector",), exact=False)  # a step is learned from several times
