@@ -39,7 +39,7 @@ from rookery.workers.acting.shapes import rollout_specs
 from rookery.workers.learning.bundle import Bundle
 from rookery.workers.learning.gradient_worker import Found
 from rookery.workers.learning.learner import Update
-from rookery.workers.learning.parameter_shard import Applied, ParameterShard, joined, owned, whole_state
+from rookery.workers.learning.parameter_shard import Applied, ParameterShard, joined, owned, trained, whole_state
 from rookery.workers.learning.tree_paths import to_flat
 
 
@@ -75,7 +75,7 @@ class ParameterServer:
 
     def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
         agent, each = agents[MAIN], envs_each(self.num_envs, self.workers, self.groups, whose="bundles")
-        leaves = len(jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)).params))
+        leaves = len(jax.tree.leaves(trained(agent, jax.eval_shape(agent.init, jax.random.key(0)).params)))
         if self.shards > leaves:
             raise ValueError(f"--shards {self.shards}: the network has {leaves} leaves, and each shard owns at least one")
         specs, whole = rollout_specs(agent, spec, each), parameter_bytes(agent)

@@ -64,13 +64,13 @@ def other_shape(tree, meta):
 
 
 WRONG = {
-    "no topology": without("topology"), "no trainer": without("trainer"), "no learner": without("topology", "learner"),
-    "no collectors": without("topology", "collectors"), "no meters": without("topology", "meters"),
-    "no queue": without("topology", "queue"), "a leaf of another shape": other_shape,
+    "no topology": without("topology"), "no trainer": without("trainer"), "no learner": without("topology", "policies"),
+    "no collectors": without("topology", "workers"), "no meters": without("topology", "meters"),
+    "no queue": without("topology", "tables"), "a leaf of another shape": other_shape,
     "text for a number": lambda tree, meta: tree["topology"]["meters"].update(updates="two"),
     "a list": lambda tree, meta: tree.update(topology=[1, 2]),
-    "fewer collectors": lambda tree, meta: tree["topology"].update(collectors=[]),
-    "fewer environments": lambda tree, meta: tree["topology"]["collectors"][0].update(steps=np.zeros(2, np.int64)),
+    "fewer collectors": lambda tree, meta: tree["topology"].update(workers={"collector": []}),
+    "fewer environments": lambda tree, meta: tree["topology"]["workers"]["collector"][0].update(steps=np.zeros(2, np.int64)),
 }  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def test_a_stopped_collector_that_wakes_up_when_it_was_replaced_is_not_heard(mon
     until(driver, lambda p: owed > 0 and life.answers == before + owed, 20)
     until(driver, lambda p: p.workers["collectors"] == 2 and p.updates > lost.updates + 30)
     os.kill(pid, signal.SIGKILL)
-    assert closed(driver, runtime)["lives"] == [0, 1]
+    assert closed(driver, runtime)["lives"]["collector"] == [0, 1]
     assert runtime.ledger.incarnations == {env: [0] if env < 2 else [0, LIFE] for env in range(4)}
 
 

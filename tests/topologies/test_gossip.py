@@ -75,7 +75,7 @@ def test_a_ring_that_does_not_learn_contracts_by_cos_pi_over_n_and_keeps_its_mea
     """The slowest mode of the ring, x_i = cos(2 pi i / N) v, shrinks by |1/2 + 1/2 exp(2 pi i / N)| with each step."""
     topology, agent = Gossip(num_envs=peers, peers=peers, max_staleness=0), built("still")
     _, saved = follow(topology, agent, 1, save_at=1)
-    names = sorted(name for name in saved["workers"]["peer"][0]["learner"]["state"] if name.startswith("params/"))
+    names = sorted(name for name in saved["workers"]["peer"][0]["learner"]["state"] if name.startswith("params/network/"))
     rng = np.random.default_rng(0)
     direction = {name: rng.normal(size=np.shape(saved["workers"]["peer"][0]["learner"]["state"][name])) for name in names}
     for place, peer in enumerate(saved["workers"]["peer"]):
