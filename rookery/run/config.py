@@ -40,7 +40,7 @@ class RunOptions:
     total_steps: Long = 1_000_000
     """Environment steps to train for."""
     total_updates: Long | None = None
-    """Stop after this many updates, if they come before the other limits."""
+    """Stop after this many updates at the latest."""
     seconds: Positive | None = None
     """Stop after this many seconds, start-up included."""
     stop_return: Finite | None = None
@@ -48,13 +48,13 @@ class RunOptions:
     stop_eval_return: Finite | None = None
     """Stop when an evaluation of the greedy policy reaches this mean return, and keep that policy."""
     seed: Seed = 0
-    """Random seed of environments, network and exploration."""
+    """Random seed of environments, network and actions."""
     run: str | None = None
-    """Name of the run and its directory; None: system, environment and time."""
+    """Name of the run's directory; None: made of system, environment and time."""
     runs: str = "runs"
     """The directory that holds the runs."""
     runtime: Literal["local", "ray"] = "local"
-    """Where workers live: threads of this process, or Ray actors."""
+    """Workers are threads, or Ray actors."""
     address: str | None = None
     """Ray cluster to join; None: start one here."""
     devices: Workers = 1
@@ -69,17 +69,17 @@ class RunOptions:
     eval_every: Long | None = None
     """Updates between evaluations; None: only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
-    """Updates between checkpoints; None: a tenth of the run."""
+    """Updates between saves; None: a tenth of the run."""
     keep_checkpoints: Count = 3
-    """Newest checkpoints that are kept, older ones are removed; checkpoints/best stays."""
+    """Newest checkpoints to keep, beside checkpoints/best."""
     env_processes: Annotated[int, Range(0, 4096)] | None = None
-    """Worker processes per collector for environments written in Python; 0: step them in process; None: measured."""
+    """Processes per collector for environments in Python; 0: step in process; None: measured."""
     env_step_seconds: Positive = 60.0
-    """Seconds after which an environment step counts as hung."""
+    """Time limit of an environment step."""
     env_restarts: Natural = 10
-    """Restarts of a failing environment before the run fails; steps that succeed earn them back."""
+    """Restarts of a failing environment, without progress, before the run fails."""
     env_max_mb: Positive | None = None
-    """Replace environment processes that grow beyond this many MB."""
+    """Replace environment processes larger than this."""
     on_nan: OnNan = "stop"
     """What to do when an environment returns NaN or infinity."""
     strict_security: bool = False

@@ -50,7 +50,7 @@ class ActorLearner:
     collectors: Workers | str = 1
     """Collectors (actors): a number, or a range such as 2..16: as many as the cluster has room for, growing and shrinking."""
     groups: Workers = 2
-    """Groups of environments per collector: one group steps while the policy acts for the next."""
+    """Groups of environments per collector: one steps while the policy acts for another."""
     rollouts_per_batch: Workers = 1
     in_flight: Annotated[int, Range(1, 256)] = 2
     """Rollouts requested ahead from each collector, so that it never waits for the driver."""

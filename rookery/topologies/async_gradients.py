@@ -43,7 +43,7 @@ class AsyncGradients:
     workers: Workers = 16
     """Workers; each plays its share of the environments and computes gradients."""
     groups: Workers = 1
-    """Groups of environments per worker: one group steps while the policy acts for the next."""
+    """Groups of environments per worker: one steps while the policy acts for another."""
     max_staleness: Natural | None = None
     """Discard (and count) gradients older than this many updates; None: none."""
 

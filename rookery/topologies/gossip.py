@@ -45,7 +45,7 @@ class Gossip:
     peers: Workers = 4
     """Learners in the ring, each with its share of the environments."""
     groups: Workers = 1
-    """Groups of environments per peer: one group steps while the policy acts for the next."""
+    """Groups of environments per peer: one steps while the policy acts for another."""
     max_staleness: Natural = 8
     """Steps that a peer may be ahead of its neighbour before it waits; 0: lock-step."""
 

@@ -55,7 +55,7 @@ class ParameterServer:
     shards: Workers = 2
     """Shards of the parameters; each applies its part of every gradient independently."""
     groups: Workers = 1
-    """Groups of environments per bundle: one group steps while the policy acts for the next."""
+    """Groups of environments per bundle: one steps while the policy acts for another."""
     pull_every: Count = 1
     """Gradients that a bundle computes between two pulls of the newest parameters."""
     max_staleness: Natural | None = None
