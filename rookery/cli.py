@@ -37,7 +37,7 @@ BAD_CONFIG, ENV_FAILED, DIVERGED = 2, 3, 4
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a command and leaves with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint, 6 disk,
+    """Run a command and leave with its status: 0 done, 2 bad request, 3 environment, 4 diverged, 5 checkpoint, 6 disk,
     7 collectors or cluster lost, 130 and 143 after SIGINT and SIGTERM."""
     signals.watch()
     open_streams()
@@ -114,7 +114,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def status_of(error: Exception) -> int:
-    """The exit status of an error that is the user's to mend; 1 for one that is ours."""
+    """Return the exit status of an error that is the user's to mend; 1 for one that is ours."""
     from rookery import systems
     from rookery.envs import EnvironmentFailed, UnknownEnvironment
     from rookery.spaces import UnsupportedSpace
@@ -159,7 +159,7 @@ def resume(args: list[str]) -> int:
 
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
-    """Trains until done, a signal or an error; whatever happens, the run says how it ended."""
+    """Train until done, a signal or an error; whatever happens, record in the run how it ended."""
     import json
 
     from rookery.envs import EnvironmentFailed
@@ -169,7 +169,7 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
     from rookery.workers.learning.nonfinite import NonFinite
 
     def leave(error: EnvironmentFailed) -> None:
-        """Called by the watchdog: what hangs cannot be interrupted, so nobody waits for it."""
+        """End the process for the watchdog: an environment that hangs cannot be interrupted, so nobody waits for it."""
         trainer.fail(f"{type(error).__name__}: {error}")
         print(f"rookery: {error}\n{trainer.last_good(go_on=True)}", file=sys.stderr, flush=True)
         os._exit(ENV_FAILED)
@@ -201,7 +201,7 @@ def run_to_the_end(trainer: Any, as_json: bool) -> int:
 
 
 def leave_without_unloading(status: int) -> None:
-    """When all is said and done, end the process as it is: unloaded after its cluster was lost, Ray's core may crash."""
+    """End the process at exit without unloading modules: after its cluster was lost, Ray's core may crash there."""
     import atexit
 
     def leave() -> None:
@@ -213,7 +213,7 @@ def leave_without_unloading(status: int) -> None:
 
 
 def status_after_signal() -> int:
-    """0 where none came."""
+    """Return 128 + the number of the signal that came; 0 where none did."""
     return 0 if (number := signals.received()) is None else 128 + number
 
 
@@ -221,7 +221,7 @@ def status_after_signal() -> int:
 
 
 def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, bool]]:
-    """SYSTEM --env ID [options] -> the resolved config, and the flags that are no part of it."""
+    """Parse `SYSTEM --env ID [options]`: the resolved config, and the flags that are no part of it."""
     from rookery import systems
 
     if not args or args[0].startswith("-"):
@@ -245,7 +245,7 @@ def parse_system(command: str, args: list[str], env_default: str | None = None) 
 
 
 def peek(args: Sequence[str], flag: str) -> str | None:
-    """The value of a flag, before the rest can be parsed."""
+    """Read the value of a flag before the rest can be parsed."""
     for i, word in enumerate(args):
         if word == flag and i + 1 < len(args):
             return args[i + 1]
@@ -258,7 +258,7 @@ def peek(args: Sequence[str], flag: str) -> str | None:
 
 
 def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tuple[str, Any]:
-    """Of `COMMAND RUN [options]`."""
+    """Parse `COMMAND RUN [options]`: the run as it was typed, and the options, a `kind`."""
     if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
         fail(f"which run? {command} RUN {usage}: a run's name or path, or the path of a checkpoint")
     import tyro

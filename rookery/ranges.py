@@ -39,7 +39,7 @@ class Range:
 
     @property
     def short(self) -> str:
-        """For a list of options: ≥1, >0, 0..1. Upper ends that are there for slips alone are left out."""
+        """Short form for a list of options: ≥1, >0, 0..1. Upper ends that are there for slips alone are left out."""
         if (high := min(self.most, self.below)) < 1000:
             return f" {_number(self.least)}..{_number(high)}"
         if math.isfinite(self.above):
@@ -62,7 +62,7 @@ Finite = Annotated[float, Range()]
 
 
 def problems(part: Any, prefix: str = "") -> Iterator[str]:
-    """A sentence for each number of a dataclass, and of those inside it, that is out of its range; named as it is typed."""
+    """Yield a sentence for each number of a dataclass, nested ones included, that is out of its range, by its flag."""
     its: Any = type(part)
     for name, kind in _hints(its).items():
         value, flag = getattr(part, name), f"--{prefix}{name.replace('_', '-')}"
@@ -77,7 +77,7 @@ def problems(part: Any, prefix: str = "") -> Iterator[str]:
 
 
 def range_of(kind: Any) -> Range | None:
-    """The range on a type or, of a union or tuple, on its numbers."""
+    """Find the range on a type or, of a union or tuple, on its numbers."""
     found = [note for note in getattr(kind, "__metadata__", ()) if isinstance(note, Range)]
     return found[0] if found else next(filter(None, map(range_of, typing.get_args(kind))), None)
 
@@ -89,7 +89,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _numbers(value: Any, kind: Any) -> Iterator[tuple[float, Range]]:
-    """Each number in it with its range. Of a user's own dataclass, whose types say nothing, there is none."""
+    """Yield each number in a value with its range; none where the type has no range, as in a user's own dataclass."""
     if (allowed := range_of(kind)) is not None:
         for number in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(number, (int, float)):

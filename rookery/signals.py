@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         """A run that can be told to end; both are called by another thread than the one it runs in."""
 
         def interrupt(self, name: str) -> bool:
-            """Asks it to save and end soon; False where it has nothing that is not saved."""
+            """Ask it to save and end soon; False where it has nothing that is not saved."""
             ...
 
         def leave(self, name: str) -> str:
-            """Writes how it ended, without waiting for what it is at; a sentence on what is left of it."""
+            """Write how it ended, without waiting for what it is at; return a sentence on what is left of it."""
             ...
 
 
@@ -63,7 +63,7 @@ _watch = _Watch()
 
 
 def watch() -> None:
-    """Takes the signals from here on; in the main thread, as the first thing that a command does."""
+    """Take the signals from here on; in the main thread, as the first thing that a command does."""
     global _watch
     unwatch()
     _watch = mine = _Watch()
@@ -78,7 +78,7 @@ def watch() -> None:
 
 
 def unwatch() -> None:
-    """Gives the signals back to whoever had them; for programs that call the command as a function."""
+    """Give the signals back to whoever had them; for programs that call the command as a function."""
     if _watch.writer >= 0:
         signal.set_wakeup_fd(-1)
         for number, handler in _watch.before.items():
@@ -88,7 +88,7 @@ def unwatch() -> None:
 
 
 def received() -> int | None:
-    """The first signal since the command began."""
+    """Return the first signal since the command began; None where none came."""
     return _watch.number
 
 
@@ -107,18 +107,18 @@ class Saving:
 
 
 def hold() -> None:
-    """Does not return where the command is being left: the status is that of the signal, not of what came of leaving."""
+    """Block for good where the command is being left: the status is that of the signal, not of what came of leaving."""
     while _watch.leaving:
         time.sleep(1)
 
 
 def before_leaving(farewell: Callable[[], None]) -> None:
-    """Names something that would outlive a process which leaves without ending what it started."""
+    """Register a call that ends what would outlive a process which leaves at once."""
     _watch.farewells.append(farewell)
 
 
 def _wake(number: int, frame: Any) -> None:
-    """Has nothing to do: the kernel's handler has written to the pipe."""
+    """Do nothing: the kernel's handler has written to the pipe."""
 
 
 def _listen(mine: _Watch, reader: int) -> None:
@@ -143,7 +143,7 @@ def _listen(mine: _Watch, reader: int) -> None:
 
 
 def _leave(mine: _Watch, number: int, run: Saved | None) -> None:
-    """Ends this process within LAST_SECONDS, whatever its threads are at; what they hold is not waited for."""
+    """End this process within LAST_SECONDS, whatever its threads are at; what they hold is not waited for."""
     mine.leaving = True
     left: list[str] = []
     tasks = [_ThreadCall(farewell) for farewell in mine.farewells]
@@ -177,7 +177,7 @@ class _ThreadCall:
 
 
 def _say(number: int, more: str) -> None:
-    """One line, past every buffer and lock; a terminal gets its cursor back."""
+    """Write one line, past every buffer and lock; give a terminal its cursor back."""
     cursor = "\x1b[?25h" if os.isatty(2) else ""
     os.write(2, f"{cursor}rookery: stopped by {_name(number)}{more}\n".encode())
 
@@ -203,7 +203,7 @@ class Shielded:
 
 
 def ignore() -> None:
-    """In a process of a run: its owner decides, who may have something to save first."""
+    """Ignore the signals, in a process of a run: its owner decides, who may have something to save first."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)

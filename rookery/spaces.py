@@ -44,7 +44,7 @@ class UnsupportedSpace(TypeError):
 
 
 def map_space(function: Callable[[Space], Any], space: Space) -> PyTree:
-    """Tree with `function(leaf space)` at the leaves."""
+    """Map a space to the tree with `function(leaf space)` at the leaves."""
     if isinstance(space, gs.Dict):
         return {key: map_space(function, sub) for key, sub in space.items()}
     if isinstance(space, gs.Tuple):
@@ -53,7 +53,7 @@ def map_space(function: Callable[[Space], Any], space: Space) -> PyTree:
 
 
 def leaves(space: Space, keys: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...], Space]]:
-    """(path, keys to reach it, leaf space), depth first, in the order in which the space holds them."""
+    """Yield (path, keys to reach it, leaf space), depth first, in the order in which the space holds them."""
     if isinstance(space, gs.Dict):
         for key, sub in space.items():
             yield from leaves(sub, (*keys, key))
@@ -65,7 +65,7 @@ def leaves(space: Space, keys: tuple[Any, ...] = ()) -> Iterator[tuple[str, tupl
 
 
 def take(tree: PyTree, index: Any) -> PyTree:
-    """`leaf[index]` for every leaf."""
+    """Take `leaf[index]` of every leaf."""
     if isinstance(tree, np.ndarray):
         return tree[index]
     return tree_map(lambda leaf: leaf[index], tree)
@@ -90,7 +90,7 @@ def check(space: Space, role: str = "observation") -> None:
 
 
 def canonical(space: Space) -> Space:
-    """The space of the canonical values of `space` (see the table above)."""
+    """Return the space of the canonical values of `space` (see the table above)."""
     check(space)
     if isinstance(space, gs.Dict):
         return gs.Dict({key: canonical(sub) for key, sub in space.items()})
@@ -110,13 +110,13 @@ def canonical(space: Space) -> Space:
 
 
 def array_specs(space: Space) -> PyTree:
-    """Tree of `ArraySpec`, one item (no leading axes)."""
+    """Return the tree of `ArraySpec` of one item (no leading axes)."""
     check(space)
     return map_space(_array_spec, space)
 
 
 def zeros(space: Space, leading_shape: tuple[int, ...] = ()) -> PyTree:
-    """Tree of zeros, `leading_shape + leaf shape`, of the canonical types."""
+    """Make a tree of zeros, `leading_shape + leaf shape`, of the canonical types."""
 
     check(space)
 
@@ -128,14 +128,14 @@ def zeros(space: Space, leading_shape: tuple[int, ...] = ()) -> PyTree:
 
 
 def spec_of(observation: Space, action: Space, id: str) -> Spec:
-    """The Spec of an environment with these spaces of its own."""
+    """Make the Spec of an environment with these spaces of its own."""
     check(observation, "observation")
     check(action, "action")
     return Spec(canonical(observation), canonical(action), id, raw=(observation, action))
 
 
 def with_previous(spec: Spec) -> Spec:
-    """The spec seen by agents that are told their previous action and reward.
+    """Extend the spec for agents that observe their previous action and reward.
 
     observation becomes Dict(observation=..., previous_action=canonical action, previous_reward=float32 scalar);
     both are zero at the first step of an episode.
@@ -164,7 +164,7 @@ def _array_spec(leaf: Space) -> ArraySpec:
 
 
 def saturate(space: Space, value: Any) -> Any:
-    """64-bit integers of a Box, kept within the 32 bits that they are stored in; anything else as it is."""
+    """Clip 64-bit integers of a Box to the 32 bits that they are stored in; return anything else as it is."""
     narrow = _array_spec(space).dtype
     if not isinstance(space, gs.Box) or narrow.kind not in "iu" or space.dtype == narrow:
         return value
@@ -175,9 +175,10 @@ def saturate(space: Space, value: Any) -> Any:
 
 
 def observation_decoder(space: Space) -> Callable[[PyTree], PyTree]:
-    """Environment -> agent, for a batch or one item: counts from 0, canonical types, contiguous arrays.
+    """Make the function from an environment's observations to canonical ones, for a batch or one item.
 
-    Built once per space: asking a gymnasium space for its kind costs more than converting 64 observations.
+    Discrete values count from 0, and arrays are contiguous. Built once per space: asking a gymnasium space for its kind
+    costs more than converting 64 observations.
     """
     if isinstance(space, gs.Dict):
         parts = {key: observation_decoder(sub) for key, sub in space.items()}
@@ -194,12 +195,12 @@ def observation_decoder(space: Space) -> Callable[[PyTree], PyTree]:
 
 
 def canonical_observation(space: Space, value: PyTree) -> PyTree:
-    """`observation_decoder(space)(value)`, for where speed does not matter."""
+    """Apply `observation_decoder(space)`, for where speed does not matter."""
     return observation_decoder(space)(value)
 
 
 def action_encoder(space: Space, num_envs: int | None = None, path: str = "action") -> Callable[[PyTree], PyTree]:
-    """Agent -> environment: `start` is added, Box is clipped to its bounds, types are those of `space`.
+    """Make the function from canonical actions to an environment's: add `start`, clip a Box to its bounds, convert types.
 
     The action [B, ...] is canonical and `space` is the environment's own. With `num_envs` the shape [B, ...] is
     checked; without it any leading axes are taken. The function raises ValueError, naming the leaf, for a wrong
@@ -225,12 +226,12 @@ def action_encoder(space: Space, num_envs: int | None = None, path: str = "actio
 
 
 def canonical_action(space: Space, action: PyTree) -> PyTree:
-    """`action_encoder(space)(action)`, for where speed does not matter."""
+    """Apply `action_encoder(space)`, for where speed does not matter."""
     return action_encoder(space)(action)
 
 
 def _start(space: Space) -> Any:
-    """What counting starts from: None where nothing is to be added."""
+    """Return the `start` of a discrete space: None where nothing is to be added."""
     start = space.start if isinstance(space, (gs.Discrete, gs.MultiDiscrete)) else 0
     return start if np.any(start) else None
 

@@ -41,7 +41,7 @@ class Preset:
     env_options: Mapping[str, Any] = field(default_factory=dict)  # for whichever pool: rookery.envs.options has those of all
 
     def fits(self, env: str) -> bool:
-        """Is it for this environment, whoever steps it?"""
+        """Return whether it is for this environment, whichever pool steps it."""
         id = _plain_id(env)
         family = FAMILIES.get(self.env)
         return fnmatch.fnmatchcase(id, self.env) if family is None else family.fullmatch(id) is not None
@@ -149,7 +149,7 @@ _SOURCES = ("jax", "gymnax", "brax", "pgx", "envpool")  # who steps them: not pa
 
 
 def family_of(env: str) -> str | None:
-    """The family that an environment's id belongs to: "atari" or "minatar"; None where it belongs to none."""
+    """Return the family that an environment's id belongs to: "atari" or "minatar"; None where it belongs to none."""
     return next((name for name, ids in FAMILIES.items() if ids.fullmatch(_plain_id(env))), None)
 
 
@@ -361,7 +361,7 @@ PRESETS: tuple[Preset, ...] = (
 
 
 def system(name: str) -> System:
-    """The system of that name; an error that suggests the nearest otherwise."""
+    """Find the system of that name; an error that suggests the nearest otherwise."""
     if name not in SYSTEMS:
         raise _unknown("system", name, SYSTEMS, "Systems")
     return SYSTEMS[name]
@@ -374,12 +374,12 @@ def _unknown(what: str, name: str, known: Mapping[str, Any], title: str) -> Unkn
 
 
 def defaults(name: str, env: str) -> dict[str, Any]:
-    """The system's own defaults, then those of the presets that fit the environment."""
+    """Merge the system's own defaults with those of the presets that fit the environment."""
     return functools.reduce(merged, (preset.options for preset in _fitting(name, env)), dict(SYSTEMS[name].defaults))
 
 
 def env_options(name: str, env: str) -> dict[str, Any]:
-    """The options of the environment that those presets hold."""
+    """Collect the environment options that those presets hold."""
     return functools.reduce(merged, (preset.env_options for preset in _fitting(name, env)), {})
 
 
@@ -388,7 +388,7 @@ def _fitting(name: str, env: str) -> list[Preset]:
 
 
 def merged(options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """`more` on top of `options`; of a nested group (`network`, `replay`) only the values that `more` names."""
+    """Merge `more` on top of `options`; of a nested group (`network`, `replay`) only the values that `more` names."""
     both = {**options, **more}
     for name, value in options.items():
         if isinstance(value, dict) and isinstance(both[name], dict):
@@ -397,7 +397,7 @@ def merged(options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
 
 
 def name_of(algorithm: Any) -> str:
-    """The system that an algorithm of Rookery's is known by (PPO() -> "ppo"), else the name of its class."""
+    """Name the system that an algorithm of Rookery's is known by (PPO() -> "ppo"), else the class of the algorithm."""
     path = f"{type(algorithm).__module__}:{type(algorithm).__name__}".removeprefix("rookery.algorithms.")
     return next((entry.name for entry in SYSTEMS.values() if entry.algorithm == path), type(algorithm).__name__)
 
@@ -407,12 +407,12 @@ TOPOLOGIES = {entry.topology.split(":")[1]: entry.topology for entry in SYSTEMS.
 
 
 def flag_of(class_name: str) -> str:
-    """ActorLearner -> actor-learner: as `--topology` takes it."""
+    """Convert a class name to what `--topology` takes: ActorLearner -> actor-learner."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", class_name).lower()
 
 
 def topology_named(name: str) -> type:
-    """The topology of that name on the command line; an error that suggests the nearest otherwise."""
+    """Find the topology of that name on the command line; an error that suggests the nearest otherwise."""
     known = {flag_of(class_name): class_name for class_name in TOPOLOGIES}
     if name not in known:
         raise _unknown("topology", name, known, "Topologies")
@@ -420,7 +420,7 @@ def topology_named(name: str) -> type:
 
 
 def load_topology(class_name: str) -> type:
-    """The topology of that name. Only names known here: a file never causes an import of anything else."""
+    """Load the topology of that name. Only names known here: a file never causes an import of anything else."""
     if class_name not in TOPOLOGIES:
         raise ValueError(f"there is no topology {class_name!r}: {', '.join(TOPOLOGIES)}")
     return _load("rookery.topologies", TOPOLOGIES[class_name])

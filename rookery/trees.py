@@ -25,7 +25,7 @@ class ArraySpec:
 
 
 def tree_map(function: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
-    """What jax.tree.map does; None has no leaves."""
+    """Map a function over the leaves, as jax.tree.map does; None has no leaves."""
     if isinstance(tree, dict):
         return {key: tree_map(function, value, *(other[key] for other in rest)) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -35,7 +35,7 @@ def tree_map(function: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTre
 
 
 def tree_leaves(tree: PyTree) -> list[Any]:
-    """Leaves in jax's order: dictionaries by sorted key."""
+    """List the leaves in jax's order: dictionaries by sorted key."""
     if isinstance(tree, dict):
         return [leaf for key in sorted(tree) for leaf in tree_leaves(tree[key])]
     if isinstance(tree, (list, tuple)):

@@ -45,7 +45,7 @@ alone while one runs: the load average before it is part of the record. Progress
 
 
 def main(args: list[str]) -> int:
-    """Runs a bench; 0 when every measurement worked, whatever it showed, 1 when one failed, 2 for a bad request."""
+    """Run a bench; 0 when every measurement worked, whatever it showed, 1 when one failed, 2 for a bad request."""
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0

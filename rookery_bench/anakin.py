@@ -41,18 +41,18 @@ class Options:
     """Anakin PPO on jax:CartPole-v1: steps/s beside rejax, and with many environments."""
 
     rounds: int = 5
-    """With seeds 0, 1, ..."""
+    """Rounds, with seeds 0, 1, ..."""
     peers: str | None = None
     """Directory of the peers' drivers (rejax_peer.py)."""
     rejax_python: str | None = None
     """Interpreter that has rejax."""
     total_steps: int = 512_000
-    """Of the runs at the same settings."""
+    """Environment steps of the runs at the same settings."""
     many_envs: int = 2048
     """Environments of the runs with many."""
     many_total_steps: int = 8_000_000
     timeout_seconds: float = 600.0
-    """For one run."""
+    """Time limit of one run."""
     json: bool = False
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/anakin.jsonl."""
@@ -78,7 +78,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def many(options: Options) -> dict[str, Any]:
-    """As the preset for CartPole, over more environments and longer batches: what a step costs, not how soon it is solved."""
+    """Return options with many environments and long batches: they measure what a step costs, not how soon it is solved."""
     return {"num_envs": options.many_envs, "rollout_length": 32, "epochs": 1, "minibatches": 16}
 
 
@@ -126,7 +126,7 @@ def summarise(options: Options, now: dict[str, Any], runs: list[Run]) -> Record:
 
 
 def _pair(runs: list[Run], seed: int) -> float | None:
-    """The quotient within a round: what slows the machine down slows both."""
+    """Divide the rates within a round: what slows the machine down slows both."""
     rate = {run["arm"]: run.get("steps_per_s") for run in runs if run["seed"] == seed}
     return ratio(rate.get(FEW), rate.get(REJAX))
 
@@ -141,7 +141,7 @@ def _command(options: Options) -> str:
 
 
 def train(options: dict[str, Any]) -> Run:
-    """In a process of its own: a run, timed from the end of its first call on."""
+    """Train in a process of its own, timed from the end of the first call on."""
     from rookery.run import config, startup, threads
     from rookery.run.trainer import Trainer
 

@@ -64,7 +64,7 @@ class Ledger:
             self.violations.append(f"environment {slot}, incarnation {incarnation}: {what}")
 
     def closed(self, waiting: Sequence[Rollout] = (), *, trained_steps: int, env_steps: int) -> list[str]:
-        """What is wrong, now that nothing is under way. waiting: collected, and not learned from yet."""
+        """Close the books and return what is wrong; nothing may be under way. waiting: collected, not learned from yet."""
         trained = self.valid
         for rollout in waiting:
             self.write(rollout)
@@ -78,7 +78,7 @@ class Ledger:
 
     @property
     def incarnations(self) -> dict[int, list[int]]:
-        """Of each environment, those that were learned from."""
+        """Incarnations of each environment that were learned from."""
         found: dict[int, list[int]] = {}
         for stream in sorted(self._streams):
             found.setdefault(stream // INCARNATIONS, []).append(stream % INCARNATIONS)

@@ -37,15 +37,15 @@ IN_FLIGHT = 2
 @dataclass(frozen=True, kw_only=True)
 class Options:
     megabytes: float = 10.0
-    """Of a rollout."""
+    """Size of a rollout."""
     actors: int = 2
     seconds: float = 3.0
-    """Of a round of each side."""
+    """Length of a round, for each side."""
     rounds: int = 5
 
 
 def shapes(megabytes: float) -> Rollout:
-    """A rollout of images, as large as asked for."""
+    """Derive the shapes of a rollout of images that is as large as asked for."""
     pixels = int(megabytes * 1e6 / ((ROWS + 1) * WIDTH))
     spec = lambda shape, dtype: ArraySpec(shape, np.dtype(dtype))
     per_row = lambda dtype: spec((ROWS, WIDTH), dtype)
@@ -81,7 +81,7 @@ class Bare:
 
 
 def bare_rate(actors: list[Any], seconds: float) -> float:
-    """Rollouts per second that reach the driver of bare Ray: first ready, fetched, asked for again."""
+    """Measure the rollouts per second that reach the driver of bare Ray: first ready, fetched, asked for again."""
     calls = {actor.collect.remote(): actor for actor in actors for _ in range(IN_FLIGHT)}
 
     def one() -> None:
@@ -96,7 +96,7 @@ def bare_rate(actors: list[Any], seconds: float) -> float:
 
 
 def our_rate(runtime: RayRuntime, handles: list[Handle[Writer]], slots: list[Rollout], seconds: float) -> float:
-    """Rollouts per second that are written into slots of this process."""
+    """Measure the rollouts per second that are written into slots of this process."""
     free = deque(slots)
     calls: dict[Future[Collected], tuple[Handle[Writer], Rollout]] = {}
 

@@ -52,13 +52,13 @@ class Options:
     rejax_python: str | None = None
     """Interpreter that has rejax."""
     total_steps: int = 1_000_000
-    """Of the runs that measure steps/s."""
+    """Environment steps of the runs that measure steps/s."""
     target: float = 475.0
     """Mean return of 100 episodes; the peers' drivers know 475 only."""
     warm: bool = True
     """Repeat each of rookery's runs with what the first one compiled."""
     timeout_seconds: float = 600.0
-    """For one run; a peer gives up on the target after half of it."""
+    """Time limit of one run; a peer gives up on the target after half of it."""
     json: bool = False
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/cartpole.jsonl."""
@@ -89,7 +89,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def _ours(options: Options, kind: str, words: list[str], seed: int) -> Runs:
-    """A run with an empty compilation cache and, if asked, the same again with what it compiled."""
+    """Run with an empty compilation cache and, if asked, again with what was compiled."""
     command = ["train", "ppo", "--env", "CartPole-v1", *words, "--seed", str(seed), "--json"]
     results = []
     with tempfile.TemporaryDirectory() as place:

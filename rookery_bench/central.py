@@ -37,7 +37,7 @@ class Options:
 
     env: str = "ALE/Pong-v5"
     env_options: tuple[str, ...] = ()
-    """For all arms, as those of `rookery train`."""
+    """Environment options of all arms, as those of `rookery train`."""
     local: str = "impala"
     central: str = "sample-factory"
     more: tuple[str, ...] = ()
@@ -46,12 +46,12 @@ class Options:
     groups: int = 2
     rollout_length: int = 20
     seconds: float = 60.0
-    """Of each measured window."""
+    """Length of each measured window."""
     repeats: int = 2
     start_seconds: float = 45.0
-    """Added to each run for start-up, compilation and warm-up."""
+    """Seconds added to each run for start-up, compilation and warm-up."""
     warm_seconds: float = 15.0
-    """After the first update."""
+    """Warm-up after the first update, before the window begins."""
     json: bool = False
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/central.jsonl."""
@@ -89,7 +89,7 @@ def _run(options: Options, system: str, seed: int) -> Run:
 
 
 def window(rows: Rows, options: Options, *, until: float) -> Run:
-    """The steady part of a run: rates, and shares of the time."""
+    """Measure the steady part of a run: rates, and shares of the time."""
     rates = steady(rows, warm=options.warm_seconds, length=options.seconds, until=until)
     if rates is None:
         return {"failure": f"no metrics {options.warm_seconds:g} s after the first update: ask for more --start-seconds"}

@@ -32,9 +32,9 @@ class Options:
 
     envs: tuple[str, ...] = ("ALE/Pong-v5", "ALE/Breakout-v5")
     frames: int = 2048
-    """Of each environment, played at random."""
+    """Frames of each environment, played at random."""
     seconds: float = 0.5
-    """For each figure."""
+    """Time spent on each figure."""
     json: bool = False
     out: str | None = None
 
@@ -51,7 +51,7 @@ Codec = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
 
 
 def codecs() -> dict[str, Codec]:
-    """Those that are installed; zlib always is."""
+    """List the codecs that are installed; zlib always is."""
     found: dict[str, Codec] = {"zlib 1": (lambda data: zlib.compress(data, 1), zlib.decompress)}
     if (lz4 := _module("lz4.block")) is not None:
         found["lz4"] = (lz4.compress, lz4.decompress)
@@ -72,7 +72,7 @@ def _module(name: str) -> Any:
 
 
 def frames_of(env: str, count: int) -> np.ndarray:
-    """[count, H, W] uint8: the newest frame of each step of one environment after the other."""
+    """Play at random: [count, H, W] uint8, the newest frame of each step, one environment after the other."""
     from rookery import envs
 
     pool, random = envs.make(env, 8), np.random.default_rng(0)
@@ -112,7 +112,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def figures(frames: np.ndarray, codec: Codec, unit: int, seconds: float) -> dict[str, float]:
-    """What a codec does to units of so many frames."""
+    """Measure the size and speed of a codec on units of `unit` frames."""
     compress, decompress = codec
     plain = [frames[i : i + unit].tobytes() for i in range(0, len(frames) - unit + 1, unit)]
     packed = [compress(data) for data in plain]
@@ -126,7 +126,7 @@ def figures(frames: np.ndarray, codec: Codec, unit: int, seconds: float) -> dict
 
 
 def _per_second(step: Callable[[int], Any], order: np.ndarray, seconds: float) -> float:
-    """Of processor time: others may be at work on the machine."""
+    """Count steps per second of processor time: others may be at work on the machine."""
     count, begin = 0, time.process_time()
     while (spent := time.process_time() - begin) < seconds or not count:
         step(int(order[count % len(order)]))

@@ -62,11 +62,11 @@ class Options:
     sb3_python: str | None = None
     """Interpreter that has stable-baselines3."""
     total_steps: int | None = None
-    """Of the runs that measure steps/s or idle time; by default 150,000 of DQN, and those of Ape-X's own preset."""
+    """Environment steps of the runs that measure steps/s or idle time; None: 150,000 of DQN, and those of Ape-X's preset."""
     target: float = 475.0
-    """Of evaluated greedy episodes."""
+    """Mean return of evaluated greedy episodes."""
     timeout_seconds: float = 600.0
-    """For one run; the peer gives up on the target after half of it."""
+    """Time limit of one run; the peer gives up on the target after half of it."""
     json: bool = False
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/dqn.jsonl."""
@@ -107,7 +107,7 @@ def _ours(options: Options, system: str, kind: str, words: list[str], seed: int)
 
 
 def _trained(metrics: Path) -> float | None:
-    """Steps per second after the start: between the first and the last row with an update."""
+    """Compute steps per second after the start: between the first and the last row with an update."""
     if not metrics.exists():
         return None
     rows = [row for row in map(json.loads, metrics.read_text().splitlines()) if row["updates"]]
@@ -152,7 +152,7 @@ def summarise(options: Options, now: dict[str, Any], runs: Runs) -> Record:
 
 
 def _idle(options: Options, now: dict[str, Any]) -> Record:
-    """Of the learner's time from its first update to its last, what it spent without a batch."""
+    """Measure the share of the learner's time, from its first update to its last, that it had no batch."""
     runs: Runs = []
     steps = ["--total-steps", str(options.total_steps)] if options.total_steps else []
     for seed in range(options.seeds):

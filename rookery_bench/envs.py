@@ -46,14 +46,14 @@ class Options:
     env: Annotated[str, tyro.conf.Positional]
     num_envs: int = 64
     seconds: float = 1.0
-    """Per way and round."""
+    """Time per way and round."""
     rounds: int = 5
     python: bool = False
     """Step it one by one even if it has a pool of its own."""
     processes: tuple[int, ...] = ()
-    """Numbers of worker processes; by default 1 to the number of cores."""
+    """Counts of worker processes to compare; by default 1 to the number of cores."""
     work_ms: float = 0.0
-    """Busy work of the caller per group and step, as deciding on actions is."""
+    """Busy work of the caller per group and step, in place of inference."""
     json: bool = False
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/envs.jsonl."""
@@ -189,7 +189,7 @@ def _ways(options: Options) -> Iterator[Way]:
 
 
 def _atari_ways(options: Options) -> Iterator[Way]:
-    """ALE's own vector class, bare, and EnvPool's where it is installed; the same preprocessing everywhere."""
+    """Make ways with ALE's own vector class, bare, and EnvPool's where it is installed; the same preprocessing everywhere."""
     id, n = options.env, options.num_envs
     for groups in (1, 2, 4):
         yield _ours(f"AtariPool, {_groups(groups)}", envs.make(id, n, groups=groups), options)
@@ -238,7 +238,7 @@ def _ours(name: str, pool: EnvPool, options: Options, *, processes: int = 0) -> 
 
 
 def _first_ready(name: str, pool: Any, options: Options) -> Way:
-    """As the asynchronous mode of other libraries: whoever has answered is served."""
+    """Step whichever group has answered first, as the asynchronous mode of other libraries does."""
     pool.reset(0)
     actions = [_actions(pool.spec.action, part.stop - part.start) for part in pool.groups]
     sizes = [part.stop - part.start for part in pool.groups]
@@ -294,7 +294,7 @@ def _envpool_async(name: str, pool: Any, batch: int, options: Options, space: An
 
 
 def _actions(space: Any, count: int, kinds: int = 64) -> list[Any]:
-    """Batches of random canonical actions."""
+    """Sample batches of random canonical actions."""
     space.seed(0)
     batched = gymnasium.vector.utils.batch_space(space, count)
     batched.seed(0)
@@ -309,7 +309,7 @@ def _work(milliseconds: float) -> None:
 
 @contextmanager
 def _python_cartpole(options: Options) -> Iterator[str]:
-    """The id, registered without its vectorised form while `--python` asks how it would be stepped then."""
+    """Hide the vectorised form of the environment from the registry, with `--python`; yield its id."""
     if not options.python:
         yield options.env
         return

@@ -42,9 +42,9 @@ class Options:
     workers: int = 1
     """Threads that evaluate shares, in the batched arm."""
     generations: int = 8
-    """Of training, before anything is measured."""
+    """Generations of training before anything is measured."""
     seconds: float = 5.0
-    """For each arm, over all rounds."""
+    """Time for each arm, over all rounds."""
     rounds: int = 3
     json: bool = False
     out: str | None = None
@@ -70,7 +70,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def _arms(options: Options) -> dict[str, Callable[[], tuple[int, int]]]:
-    """Each plays some members and says how many, and how many steps they took."""
+    """Make the arms; each plays some members and returns how many, and how many steps they took."""
     from rookery import Trainer
     from rookery.run.assemble import pool_factory
     from rookery.topologies.evolution import Evolution
@@ -93,7 +93,7 @@ def _arms(options: Options) -> dict[str, Callable[[], tuple[int, int]]]:
     threads, turn = ThreadPoolExecutor(options.workers), iter(range(2**62))
 
     def batch() -> tuple[int, int]:
-        """All shares, each worker its own."""
+        """Evaluate all shares, each worker its own."""
         mine = lambda place: [many[place].evaluate(version, s) for s in range(place, whole.number, options.workers)]
         scores = [score for part in threads.map(mine, range(options.workers)) for score in part]
         return sum(len(score.length) for score in scores), sum(int(score.length.sum()) for score in scores)
@@ -105,7 +105,7 @@ def _arms(options: Options) -> dict[str, Callable[[], tuple[int, int]]]:
 
 
 def timed(arm: Callable[[], tuple[int, int]], seconds: float) -> dict[str, float]:
-    """At least once, and until the time is over."""
+    """Run an arm at least once, and until the time is over; return its rates."""
     members = steps = 0
     begin = time.perf_counter()
     while True:

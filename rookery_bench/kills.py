@@ -41,10 +41,10 @@ class Options:
     """Training on Ray while collectors and hosts of environments are killed."""
 
     minutes: float = 10.0
-    """From the moment when every collector has answered."""
+    """Length of the run, from the moment when every collector has answered."""
     kills: int = 20
     score: float = SCORE
-    """The mean return of greedy episodes to be reached."""
+    """Mean return of greedy episodes to be reached."""
     episodes: int = 20
     """Greedy episodes of the evaluation at the end."""
     seed: int = 0
@@ -81,7 +81,7 @@ class Drill:
 
 
 def cart_pole() -> gymnasium.Env:
-    """By its id it would be stepped by numpy in the collector, and have no process of its own."""
+    """Make CartPole by a callable: by its id it would be stepped by numpy in the collector, without a process of its own."""
     return gymnasium.make("CartPole-v1")
 
 
@@ -171,7 +171,7 @@ def play(options: Options) -> Drill:
 
 
 def _until_all_answer(driver: Iterator[Any], runtime: Audited) -> float:
-    """-> when."""
+    """Drive until every collector has answered; return when that was."""
     begin = time.monotonic()
     while not all(any(life.answered for life in lives_of(runtime, name)) for name in NAMES):
         next(driver)
@@ -198,7 +198,7 @@ def _through_the_kills(options: Options, driver: Iterator[Any], runtime: Audited
 
 
 def _strike(runtime: Audited, what: str, name: str, rng: np.random.Generator) -> Kill | None:
-    """Kills a collector, or one of its hosts; None: it is just being replaced, or has none now."""
+    """Kill a collector, or one of its hosts; None: it is just being replaced, or has none now."""
     life = lives_of(runtime, name)[-1]
     if life.answered is None or life.lost is not None:
         return None
@@ -214,7 +214,7 @@ def _strike(runtime: Audited, what: str, name: str, rng: np.random.Generator) ->
 
 
 def _follow(kills: list[Kill], runtime: Audited, progress: Any, began: float) -> bool:
-    """Fills in what has become known. -> is everything known?"""
+    """Fill in when kills were noticed and replaced; return whether that is known of all."""
     for kill in (kill for kill in kills if kill.what == "collector" and kill.replaced_seconds is None):
         lives, at = lives_of(runtime, kill.name), kill.at + began
         before = [life for life in lives if life.answered is not None and life.answered <= at][-1]
@@ -237,7 +237,7 @@ def _start_up(life: WorkerLife) -> float | None:
 
 
 def children(pid: int) -> list[int]:
-    """Processes whose parent this is; none where it has gone."""
+    """List the processes whose parent this is; none where it has gone."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:

@@ -164,7 +164,7 @@ NOTES = [
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Trains tasks with several seeds and holds their returns against a bar."""
+    """Train tasks with several seeds and compare their returns with a bar."""
 
     task: tuple[str, ...] = ()
     """Names of tasks; all by default. --list shows them."""

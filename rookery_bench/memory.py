@@ -91,7 +91,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def growth(samples: list[tuple[float, float]], skip: float = SKIP) -> float | None:
-    """MB per minute by which the peaks grow after the first part of the run."""
+    """Fit the growth of the peaks, in MB per minute, after the first part of the run."""
     if not samples:
         return None
     last = samples[-1][0]
@@ -114,7 +114,7 @@ def summarise(
     done: process.Finished,
     points: list[tuple[float, int, float | None]],
 ) -> Record:
-    """points: (minutes, env_steps, return_mean): a long run is too dear not to keep what it learned."""
+    """Summarise a run. points: (minutes, env_steps, return_mean), kept because long runs are dear."""
     training = [sample for sample in watch.samples if sample[0] <= options.minutes * 60]  # then it evaluates and closes
     sizes = [mb for _, mb in training]
     per_minute = growth(training)

@@ -11,7 +11,7 @@ Rows = list[dict[str, Any]]
 
 
 def read_metrics(run: Path) -> Rows:
-    """In the order in which they were written; a last line that is cut off is left out."""
+    """Read the rows in the order in which they were written; a last line that is cut off is left out."""
     rows = []
     for line in (run / "metrics.jsonl").read_text().splitlines():
         with contextlib.suppress(ValueError):
@@ -20,7 +20,7 @@ def read_metrics(run: Path) -> Rows:
 
 
 def curve(rows: Rows, *, every_seconds: float = 60.0) -> list[tuple[float, int, float | None]]:
-    """(minutes, env_steps, return_mean), about one point per period, and the last row."""
+    """Return points (minutes, env_steps, return_mean), about one per period, and the last row."""
     points: list[tuple[float, int, float | None]] = []
     due = 0.0
     for i, row in enumerate(rows):

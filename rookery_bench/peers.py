@@ -25,7 +25,7 @@ class PeerLibrary:
         self, drivers: Path | str, *, timeout: float, seed: int | None = None, cap_seconds: float | None = None,
         words: tuple[str, ...] = (),
     ) -> Finished:  # fmt: skip
-        """cap_seconds: after which the driver gives up on the target; words: more options of this one run."""
+        """Run the driver. cap_seconds: after which it gives up on the target; words: more options of this one run."""
         ours = ("PYTHONPATH", "XLA_FLAGS", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR")  # not their settings
         env = {key: value for key, value in os.environ.items() if key not in ours} | {MARK: "1"}
         if cap_seconds is not None:
@@ -39,7 +39,7 @@ class PeerLibrary:
 
 
 def chosen(drivers: str | None, peers: list[tuple[str, str | None, tuple[str, ...]]]) -> list[PeerLibrary]:
-    """(name, interpreter or None, words) -> those whose interpreter was given."""
+    """Choose the peers, (name, interpreter or None, words), whose interpreter was given."""
     found = [PeerLibrary(name, python, words) for name, python, words in peers if python]
     if found and not drivers:
         raise SystemExit("rookery: --peers DIR must say where the peers' drivers are")
@@ -50,7 +50,7 @@ def chosen(drivers: str | None, peers: list[tuple[str, str | None, tuple[str, ..
 
 
 def time_to_target(answer: dict[str, Any]) -> float | None:
-    """Seconds from typing the command, in the peer's favour: starting Python and building the model are left out."""
+    """Return seconds from typing the command, in the peer's favour: without starting Python and building the model."""
     if answer.get("time_to_target_s") is None:
         return None
     return float(answer["time_to_target_s"]) + float(answer.get("import_s") or 0.0)

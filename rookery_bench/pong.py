@@ -37,10 +37,10 @@ class Options:
     """ALE Pong: steady steps/s of IMPALA, beside RLlib IMPALA and Sample Factory APPO (one epoch)."""
 
     seconds: float = 60.0
-    """Of each measured window."""
+    """Length of each measured window."""
     repeats: int = 2
     start_seconds: float = 45.0
-    """Added to each of rookery's runs for start-up, compilation and warm-up."""
+    """Seconds added to each of rookery's runs for start-up, compilation and warm-up."""
     peers: str | None = None
     """Directory of the peers' drivers (rllib.py, sample_factory_peer.py)."""
     rllib_python: str | None = None
@@ -110,7 +110,7 @@ def _ours(options: Options, seed: int) -> Run:
 
 
 def steady(rows: Rows, *, warm: float, length: float, until: float) -> Steady | None:
-    """Rates from `warm` seconds after the first update, over at most `length` seconds, by rows not later than `until`.
+    """Compute rates from `warm` seconds after the first update, over at most `length` seconds, by rows up to `until`.
 
     The last row of a run is written after its final checkpoint: a rate up to there would count the saving too.
     """

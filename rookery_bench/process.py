@@ -41,7 +41,7 @@ def run(
     watch: Callable[[int], None] | None = None,
     watch_seconds: float = 5.0,
 ) -> Finished:
-    """Runs a program to its end; `watch` is called with its pid now and then. After `timeout` it is ended."""
+    """Run a program to its end; `watch` is called with its pid now and then. After `timeout` it is ended."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         begin = time.perf_counter()
         try:
@@ -73,20 +73,20 @@ def run(
 
 
 def rookery(words: Sequence[str], *, runs: Path, timeout: float, cache: Path | None = None, **how: Any) -> Finished:
-    """`rookery WORDS --runs RUNS` as a process of its own; `cache`: in place of the user's cache directory."""
+    """Run `rookery WORDS --runs RUNS` as a process of its own; `cache`: in place of the user's cache directory."""
     env = environment(how.pop("mark", "1")) | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
     return run([sys.executable, "-m", "rookery.cli", *words, "--runs", str(runs)], timeout=timeout, env=env, **how)
 
 
 def environment(mark: str = "1") -> dict[str, str]:
-    """Gives a program our environment, its mark, and the source tree: one that was not installed works too."""
+    """Make a program's environment variables: ours, its mark, and the source tree, which need not be installed."""
     root = str(Path(__file__).parents[1])  # holds both packages
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return dict(os.environ) | {"PYTHONPATH": path, MARK: mark}
 
 
 def last_json(output: str) -> dict[str, Any] | None:
-    """The last line that is a JSON object; a program may chatter before and after."""
+    """Parse the last line that is a JSON object; a program may chatter before and after."""
     for line in reversed(output.splitlines()):
         if line.lstrip().startswith("{"):
             with contextlib.suppress(ValueError):
@@ -97,7 +97,7 @@ def last_json(output: str) -> dict[str, Any] | None:
 
 
 def tail(output: str, lines: int = 3) -> str:
-    """The last lines that say anything, without the directories of this machine."""
+    """Return the last lines that are not empty, without the directories of this machine."""
     words = [line.strip() for line in output.splitlines() if line.strip()][-lines:]
     return DIRECTORIES.sub("", " / ".join(words))[-400:] or "(it said nothing)"
 
@@ -108,7 +108,7 @@ def _content(file: IO[str]) -> str:
 
 
 def _exited(program: subprocess.Popen, seconds: float) -> bool:
-    """Waits; woken at once by the exit, where Popen.wait looks only twenty times a second."""
+    """Wait for the exit, woken by it at once: Popen.wait polls only twenty times a second."""
     if hasattr(os, "pidfd_open") and program.poll() is None:
         handle = os.pidfd_open(program.pid)
         try:
@@ -122,7 +122,7 @@ def _exited(program: subprocess.Popen, seconds: float) -> bool:
 
 
 def end(program: subprocess.Popen, patience: float = 10.0) -> None:
-    """Ends a program that still runs, and what it started."""
+    """End a program that still runs, and what it started."""
     if program.poll() is not None:
         return
     children = tree(program.pid)
@@ -136,7 +136,7 @@ def end(program: subprocess.Popen, patience: float = 10.0) -> None:
 
 
 def side_by_side(calls: Mapping[str, Sequence[Callable[[], T]]], *, jobs: int) -> Iterator[tuple[str, list[T]]]:
-    """Makes all calls, `jobs` at a time, and yields those of a name together, in the order of names and calls."""
+    """Make all calls, `jobs` at a time, and yield those of a name together, in the order of names and calls."""
     with ThreadPoolExecutor(jobs) as pool:
         futures = {name: [pool.submit(call) for call in each] for name, each in calls.items()}
         try:
@@ -149,7 +149,7 @@ def side_by_side(calls: Mapping[str, Sequence[Callable[[], T]]], *, jobs: int) -
 
 
 def end_all() -> None:
-    """Ends whatever `run` started and has not ended, in whatever thread."""
+    """End whatever `run` started and has not ended, in whatever thread."""
     for program in [*_running]:
         end(program)
 
@@ -158,7 +158,7 @@ def end_all() -> None:
 
 
 def tree(root: int) -> list[int]:
-    """A process and its descendants."""
+    """List a process and its descendants."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -171,7 +171,7 @@ def tree(root: int) -> list[int]:
 
 
 def resident_mb(root: int) -> float:
-    """Of a process and its descendants."""
+    """Sum the resident memory of a process and its descendants."""
     pages = 0
     for pid in tree(root):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -188,7 +188,7 @@ def threads(root: int) -> int:
 
 
 def cpu_seconds() -> float:
-    """Of this process with all its threads, and of its live descendants."""
+    """Sum the CPU time of this process, with all its threads, and of its live descendants."""
     total = time.process_time()
     for pid in tree(os.getpid())[1:]:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -197,7 +197,7 @@ def cpu_seconds() -> float:
 
 
 def listening(pids: Sequence[int]) -> list[int]:
-    """TCP ports on which some of these processes listen."""
+    """Find the TCP ports on which some of these processes listen."""
     inodes = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -212,14 +212,14 @@ def listening(pids: Sequence[int]) -> list[int]:
 
 
 def listening_ports(table: str, inodes: set[str]) -> set[int]:
-    """From the text of /proc/net/tcp: ports of sockets in state 0A (listen) among `inodes` ("socket:[123]")."""
+    """Parse the text of /proc/net/tcp: ports of sockets in state 0A (listen) among `inodes` ("socket:[123]")."""
     lines = [fields for line in table.splitlines()[1:] if len(fields := line.split()) > 9]
     mine = [fields for fields in lines if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes]
     return {int(fields[1].rpartition(":")[2], 16) for fields in mine}
 
 
 def marked(mark: str) -> list[int]:
-    """Live processes that were started, by whatever way, from one with this mark in its environment."""
+    """Find live processes that were started, by whatever way, from one with this mark in its environment."""
     wanted, found = f"{MARK}={mark}".encode(), []
     for pid in _pids():
         with contextlib.suppress(OSError):
@@ -236,7 +236,7 @@ def shared_memory() -> set[str]:
 
 
 def unused(segments: set[str]) -> set[str]:
-    """Those that no live process maps: what is in use belongs to someone."""
+    """Find the segments that no live process maps: what is in use belongs to someone."""
     used = set()
     for pid in _pids():
         with contextlib.suppress(OSError):
@@ -253,5 +253,5 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may hold spaces: state, parent ..."""
+    """Read the fields of /proc/PID/stat after the name, which may hold spaces: state, parent ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -29,7 +29,7 @@ class Verdict:
 
     @staticmethod
     def of(what: str, value: float | None, *, at_least: float | None = None, at_most: float | None = None) -> Verdict:
-        """A figure that could not be had does not clear its bar."""
+        """Compare a figure with its bar; one that could not be had does not clear it."""
         bar = at_least if at_least is not None else at_most
         assert bar is not None, "a verdict needs a bar"
         met = value is not None and (value >= bar if at_least is not None else value <= bar)
@@ -62,7 +62,7 @@ class Record:
 
 
 def conditions() -> dict[str, Any]:
-    """When, with what and on how busy a machine. Taken before anything is measured."""
+    """Record the time, the versions and the load of the machine, before anything is measured."""
     versions = {"rookery": rookery.__version__}
     for package in PACKAGES:
         try:
@@ -89,7 +89,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """Of the source tree, with a + where it was changed since; None for an installed package."""
+    """Return the commit of the source tree, with a + where it was changed since; None for an installed package."""
     here = Path(rookery.__file__).parent
     git = lambda *words: subprocess.run(
         ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
@@ -107,7 +107,7 @@ def _commit() -> str | None:
 
 
 def append(path: str | Path, records: Sequence[Record]) -> None:
-    """One line per record; the file is only ever appended to."""
+    """Append one line per record; the file is never rewritten."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
@@ -115,7 +115,7 @@ def append(path: str | Path, records: Sequence[Record]) -> None:
 
 
 def read(paths: Sequence[Path]) -> list[Record]:
-    """The records of some files, in their order."""
+    """Read the records of some files, in their order."""
     records = []
     for path in paths:
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -128,14 +128,14 @@ def read(paths: Sequence[Path]) -> list[Record]:
 
 
 def newest(records: Sequence[Record]) -> list[Record]:
-    """The last record of each bench and subject, where the first of its kind stood."""
+    """Choose the last record of each bench and subject, where the first of its kind stood."""
     latest = {(record.bench, record.subject): record for record in sorted(records, key=lambda r: r.conditions["date"])}
     order = dict.fromkeys((record.bench, record.subject) for record in records)
     return [latest[key] for key in order]
 
 
 def merge(records: Sequence[Record]) -> Record:
-    """Records of one bench as one, to be shown as one table; with a date in each row where the dates differ."""
+    """Merge records of one bench, to be shown as one table; with a date in each row where the dates differ."""
     first = records[0]
     if len(records) == 1:
         return first
@@ -156,7 +156,7 @@ def merge(records: Sequence[Record]) -> Record:
 
 
 def cell(value: Any) -> str:
-    """Three or four digits that matter; a pair is a range."""
+    """Format a value with three or four significant digits; a pair is a range."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -170,7 +170,7 @@ def cell(value: Any) -> str:
 
 
 def text(record: Record) -> str:
-    """The table, what it means and how it was made, for a terminal."""
+    """Write the table, what it means and how it was made, for a terminal."""
     lines = [f"{record.bench}: {record.subject}", _circumstances(record), ""]
     lines += [_table(record.rows), ""]
     lines += [verdict.sentence() for verdict in record.verdicts]
@@ -180,7 +180,7 @@ def text(record: Record) -> str:
 
 
 def markdown(record: Record) -> str:
-    """The same for a page; how long it takes to reach a score stands before how fast steps are made."""
+    """Write the same for a page; time to a score stands before steps per second."""
     head = list(record.rows[0]) if record.rows else []
     head = head[:1] + sorted(head[1:], key=lambda name: not name.startswith("s_to_"))
     lines = [f"### {record.subject}", ""]
@@ -208,7 +208,7 @@ def _circumstances(record: Record) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """Aligned columns; numbers to the right."""
+    """Align columns; numbers to the right."""
     if not rows:
         return "(nothing measured)"
     head = list(rows[0])

@@ -1,4 +1,4 @@
-"""How long it takes to sum a gradient over N processes, and over N devices of one: as one vector, and leaf by leaf."""
+"""Time of an all-reduce of gradients over N processes, and over N devices of one: as one vector, and leaf by leaf."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAG = "--xla_force_host_platform_device_count"
 
 
 class Reducer:
-    """One of those who sum."""
+    """One process of the all-reduce."""
 
     def __init__(self) -> None:
         from rookery.workers.learning.learner_rank import LearnerRank
@@ -31,7 +31,7 @@ class Reducer:
         self._rank.join(address, number, count, devices)
 
     def reduce(self, devices: int, megabytes: float, leaves: int, repeats: int) -> dict[str, float]:
-        """Median milliseconds of one vector, and of a tree of so many leaves of the same size in all."""
+        """Measure the median milliseconds of one vector, and of a tree of `leaves` leaves of the same size in all."""
         import jax
         import numpy as np
         from jax.sharding import NamedSharding
@@ -68,7 +68,7 @@ def _milliseconds(function: Callable[[Any], Any], tree: Any) -> float:
 def reduction(
     *, processes: int, devices: int, megabytes: float = MEGABYTES, leaves: int = LEAVES, repeats: int = REPEATS
 ) -> dict[str, float]:
-    """Milliseconds over so many processes, each with so many devices (of a CPU: parts of it)."""
+    """Measure the milliseconds over `processes` processes, each with `devices` devices (of a CPU: parts of it)."""
     before = os.environ.get("XLA_FLAGS")
     if devices > 1:
         os.environ["XLA_FLAGS"] = f"{before or ''} {FLAG}={devices}".strip()

@@ -76,7 +76,7 @@ class Options:
     peer_python: str | None = None
     """Interpreter that has cpprb and torchrl: they are measured in the same run, 200 or 28224 bytes."""
     seconds: float = 3.0
-    """For inserts and for samples, over all rounds."""
+    """Time for inserts, and for samples, over all rounds."""
     rounds: int = 3
     json: bool = False
     out: str | None = None
@@ -150,7 +150,7 @@ class Subject:
         return T * B
 
     def batch(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Items, keys and, where priorities are used, weights."""
+        """Sample items, keys and, where priorities are used, weights."""
         sample = self.table.sample(self._batch)
         assert sample is not None
         copies.take(self.store.columns["item"], sample.rows, self._out)
@@ -163,14 +163,14 @@ class Subject:
         return self._batch
 
     def copy(self) -> int:
-        """A batch's bytes, from where they are in no cache."""
+        """Copy the bytes of a batch from memory that no cache holds, to compare sampling with."""
         self._next = (self._next + 1) % len(self._source)
         np.copyto(self._out, self._source[self._next])
         return self._batch
 
 
 def timed(step: Callable[[], int], seconds: float) -> float:
-    """Items per second."""
+    """Measure items per second."""
     count, begin = 0, time.perf_counter()
     while True:
         for _ in range(8):
@@ -260,7 +260,7 @@ def summarise_ray(options: Options, now: dict[str, Any], rates: dict[str, list[f
 
 
 def sustained(options: Options, now: dict[str, Any]) -> Record:
-    """A table is filled, then written over at least once; rates and memory in ten windows of each."""
+    """Fill a table, then write it over at least once; rates and memory in ten windows of each."""
     subject = Subject(options)
     rows: list[dict[str, Any]] = []
     store = subject.store
@@ -302,7 +302,7 @@ SUSTAINED_NOTES = [
 
 
 def _window(subject: Subject, items: int, *, least_seconds: float) -> dict[str, float]:
-    """Rollouts, and as many samples, in turn, until so many items were written and so much time has passed."""
+    """Insert rollouts and take as many samples, in turn, until `items` were written and `least_seconds` have passed."""
     count = {"inserts": 0, "samples": 0}
     spent = {"inserts": 0.0, "samples": 0.0}
     begin, cpu, faults = time.perf_counter(), time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -326,7 +326,7 @@ def _window(subject: Subject, items: int, *, least_seconds: float) -> dict[str, 
 
 
 def _furthest(rows: list[dict[str, Any]], name: str) -> float | None:
-    """How far the window that differs most is from the median of all, as a share of it."""
+    """Compute the greatest deviation of a window from the median of all, as a share of it."""
     values = [row[name] for row in rows]
     middle = median(values)
     return max(abs(value / middle - 1.0) for value in values) if middle else None
@@ -360,7 +360,7 @@ class Peers:
         self.failures: list[str] = []
 
     def measure(self, seconds: float) -> None:
-        """A round of each."""
+        """Measure a round of each peer."""
         for peer in self._peers:
             done = peer.measure(self._drivers, timeout=600, words=("--secs", f"{seconds:g}"))
             if done.failure is not None:
@@ -375,7 +375,7 @@ ANSWER = {"insert_per_s": "inserts_per_s", "chunk_insert_per_s": "bulk_inserts_p
 
 
 def beside(options: Options, ours: Record, peers: Peers) -> Record:
-    """Our record with the peers' figures of the same rounds, and the quotients."""
+    """Add the peers' figures of the same rounds to our record, and the quotients."""
     [row] = ours.rows
     mine = {"library": "rookery", "inserts_per_s": None, "bulk_inserts_per_s": row["inserts_per_s"]}
     rows: list[dict[str, Any]] = [mine | {"samples_per_s": row["samples_per_s"]}]

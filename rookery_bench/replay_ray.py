@@ -53,7 +53,7 @@ class TableActor(Subject):
         return self.insert(rollout)
 
     def draw(self, keys: Any, priorities: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """A batch, its keys and its weights; first the priorities of a batch before it, if there are any."""
+        """Draw a batch, its keys and its weights; first update the priorities of a batch before it, if there are any."""
         if keys is not None:
             self.table.update(keys, priorities)
         return self.batch()
@@ -67,7 +67,7 @@ class TableActor(Subject):
 
 
 def measure_rates(options: Options) -> dict[str, list[float]]:
-    """Rates of every round; the table is full before the first."""
+    """Measure the rates of every round; the table is full before the first."""
     from rookery.run import startup
     from rookery.run.versions import fingerprint
     from rookery.runtime.ray import RayRuntime
@@ -110,7 +110,7 @@ class _CallLoop:
         }
 
     def rate(self, begin: Callable[[], tuple[Future, Callable[[Any], int]]], seconds: float) -> float:
-        """Items per second, from the first call to the answer of the last."""
+        """Measure items per second, from the first call to the answer of the last."""
         calls = deque(begin() for _ in range(self._options.in_flight * len(self._shards)))
         items, start = 0, time.perf_counter()
         while calls:
@@ -125,7 +125,7 @@ class _CallLoop:
         return self._next, self._shards[self._next]
 
     def _insert(self) -> tuple[Future, Callable[[Any], int]]:
-        """A rollout is asked for; when it is written, its reference goes to a shard."""
+        """Request a rollout; when it is written, pass its reference to a shard."""
         _, shard = self._turn()
         stored: Future = Future()
 
@@ -145,7 +145,7 @@ class _CallLoop:
         return stored, int
 
     def _sample(self) -> tuple[Future, Callable[[Any], int]]:
-        """Priorities of the last batch that came from this shard go along with the next request to it."""
+        """Request a batch from a shard, along with new priorities for the batches that came from it since the last request."""
         number, shard = self._turn()
         keys = self._updates.pop(number, None)
 

@@ -83,13 +83,13 @@ def main(args: list[str]) -> int:
 
 
 def tables(bench: str, records: list[Record]) -> str:
-    """The Markdown of one bench: one table for all learning tasks, else one per subject."""
+    """Write the Markdown of one bench: one table for all learning tasks, else one per subject."""
     mine = [r for r in records if r.bench == bench]
     return "\n\n".join(record.markdown(r) for r in ([record.merge(mine)] if bench == "learning" else mine))
 
 
 def peers(records: list[Record]) -> str | None:
-    """The table beside other libraries; None where a record, or the arm of one, is missing: no row is left out."""
+    """Write the table beside other libraries; None where a record, or the arm of one, is missing: no row is left out."""
     newest = {(r.bench, r.subject): r for r in records}
     lines = ["| task | measured | Rookery | beside | runs |", "| --- | --- | --- | --- | --- |"]
     used = []
@@ -112,14 +112,14 @@ def peers(records: list[Record]) -> str | None:
 
 
 def marks(records: list[Record]) -> dict[str, str]:
-    """What can be put into a page, by the name of its mark: the tables of each bench, and `peers`."""
+    """Write all that can be put into a page, by the name of its mark: the tables of each bench, and `peers`."""
     made = {name: tables(name, records) for name in _names(records)}
     beside = peers(records)
     return made if beside is None else made | {"peers": beside}
 
 
 def fill(page: str, records: list[Record]) -> str:
-    """The page with the tables between their marks made anew; marks without a record keep what they hold."""
+    """Replace the tables between their marks in a page; marks without a record keep what they hold."""
     for name, text in marks(records).items():
         begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
         made = f"{begin}\n{text}\n{end}".replace("\\", r"\\")  # nothing in it is a pattern

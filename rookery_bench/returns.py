@@ -31,9 +31,9 @@ class Options:
     systems: tuple[str, str] = ("impala", "seed")
     env: str = "CartPole-v1"
     seeds: int = 5
-    """Of each."""
+    """Seeds of each system."""
     total_steps: int = 300_000
-    """Of each run."""
+    """Environment steps of each run."""
     train_options: str = ""
     """More options for `rookery train`, for both."""
     json: bool = False
@@ -69,7 +69,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def in_turns(arms: dict[str, list[str]], *, seeds: int, total_steps: int) -> list[Run]:
-    """Every command with every seed; the order rotates."""
+    """Run every command with every seed; the order rotates."""
     runs: list[Run] = []
     for seed in range(seeds):
         for name, words in rotated(list(arms.items()), seed):
@@ -84,7 +84,7 @@ def in_turns(arms: dict[str, list[str]], *, seeds: int, total_steps: int) -> lis
 
 
 def compared(arms: dict[str, list[str]], runs: list[Run]) -> tuple[list[Run], Verdict]:
-    """A row for each arm; the verdict is on the first two."""
+    """Compare the arms, a row for each; the verdict is on the first two."""
     rows: list[Run] = []
     for name in arms:
         values = [run["eval_return_mean"] for run in runs if run["arm"] == name and "failure" not in run]

@@ -42,7 +42,7 @@ class Bench:
     """What belongs to the bench; every other option is one of `rookery train SYSTEM`."""
 
     seconds: float = 10.0
-    """For each part, over all rounds; the whole system is measured for twice as long."""
+    """Time for each part, over all rounds; the whole system is measured for twice as long."""
     rounds: int = 3
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/roofline.jsonl."""
@@ -145,7 +145,7 @@ class _MeasuredSystem:
         self.loops = {"environment": self._environment(), "inference": self._inference(), "learner": self._learner()}
 
     def collect_batch(self) -> None:
-        """A batch as the learner would get it now."""
+        """Collect a batch as the learner would get it now."""
         if self.taken is not None:
             self.queue.release(self.taken.slot)
         self.collector.publish(*self.learner.published())
@@ -162,7 +162,7 @@ class _MeasuredSystem:
         return timed(loop, seconds)
 
     def _environment(self) -> Callable[[], int]:
-        """Groups step while others are waited for, as in a collector."""
+        """Make the loop of the environments: groups step while others are waited for, as in a collector."""
         from gymnasium.vector.utils import batch_space
 
         groups = self.pool.groups
@@ -216,7 +216,7 @@ class _MeasuredSystem:
         return update
 
     def whole(self, seconds: float) -> Whole:
-        """Resumes training for a while. Afterwards what is in flight ends, and nothing runs."""
+        """Resume training for a while. Afterwards what is in flight ends, and nothing runs."""
         progress = self.trainer.advance()
         while progress.updates == 0:
             progress = self.trainer.advance()
@@ -242,7 +242,7 @@ class _MeasuredSystem:
 
 
 def timed(loop: Callable[[], int], seconds: float) -> Cost:
-    """Calls `loop`, which says how many frames it dealt with, for so long."""
+    """Call `loop`, which returns how many frames it dealt with, for `seconds`."""
     frames, wall, cpu = 0, time.perf_counter(), cpu_seconds()
     while time.perf_counter() - wall < seconds or frames == 0:
         frames += loop()
@@ -250,7 +250,7 @@ def timed(loop: Callable[[], int], seconds: float) -> Cost:
 
 
 def quiet(patience: float = 20.0) -> None:
-    """Waits until this process uses next to no CPU."""
+    """Wait until this process uses next to no CPU."""
     deadline = time.perf_counter() + patience
     while time.perf_counter() < deadline:
         before = cpu_seconds()

@@ -33,19 +33,19 @@ class Options:
 
     part: Literal["returns", "speed", "rollouts"] = "returns"
     seeds: int = 5
-    """returns: of each runtime."""
+    """returns: seeds of each runtime."""
     total_steps: int = 400_000
-    """returns: of each run."""
+    """returns: environment steps of each run."""
     repeats: int = 3
-    """speed: of each runtime, in turns."""
+    """speed: runs of each runtime, in turns."""
     seconds: float = 60.0
-    """speed: of each measured window."""
+    """speed: length of each measured window."""
     start_seconds: float = 45.0
-    """speed: added for start-up, compilation and warm-up."""
+    """speed: seconds added for start-up, compilation and warm-up."""
     megabytes: float = 10.0
-    """rollouts: of each."""
+    """rollouts: size of each."""
     rounds: int = 7
-    """rollouts: of both sides, in turns."""
+    """rollouts: rounds of both sides, in turns."""
     train_options: str = ""
     """More options for `rookery train impala`."""
     json: bool = False

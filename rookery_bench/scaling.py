@@ -1,5 +1,5 @@
-"""Throughput over 1…N collectors, on each runtime, over 1…M devices of the learner and over 1…L learners; what it costs
-to sum a gradient over them; and what each edge moves per step.
+"""Throughput over 1…N collectors, on each runtime, over 1…M devices of the learner and over 1…L learners; the cost of
+an all-reduce over them; and what each edge moves per step.
 
 rookery bench scaling --collectors 2 --devices 2 --learners 2
 """
@@ -50,11 +50,11 @@ class Options:
     env: str = "CartPole-v1"
     envs_per_collector: int = 32
     seconds: float = 20.0
-    """Of each measured window."""
+    """Length of each measured window."""
     start_seconds: float = 30.0
-    """Added to each run for start-up, compilation and warm-up."""
+    """Seconds added to each run for start-up, compilation and warm-up."""
     warm_seconds: float = 3.0
-    """After the first update."""
+    """Warm-up after the first update, before the window begins."""
     runtimes: tuple[str, ...] = ("local", "ray")
     train_options: str = ""
     """More options for `rookery train impala`."""
@@ -68,7 +68,7 @@ def parse(args: list[str]) -> Options:
 
 
 def counts(most: int) -> list[int]:
-    """1, 2, 4 … and the most."""
+    """Count 1, 2, 4 … and the most."""
     return sorted({most, *(2**i for i in range(most.bit_length()) if 2**i <= most)})
 
 
@@ -86,7 +86,7 @@ def measure(options: Options) -> list[Record]:
 
 
 def _run(options: Options, runtime: str, *, collectors: int = 1, devices: int = 1, learners: int | None = None) -> Run:
-    """learners: in processes of their own; None: one with the driver."""
+    """Train once and measure. learners: in processes of their own; None: one with the driver."""
     num_envs, seconds = options.envs_per_collector * collectors, options.seconds + options.start_seconds
     common = ["impala", "--env", options.env, "--collectors", str(collectors), "--num-envs", str(num_envs)]
     common += ["--rollouts-per-batch", "1", "--devices", str(devices), *shlex.split(options.train_options)]
@@ -119,9 +119,9 @@ def _run(options: Options, runtime: str, *, collectors: int = 1, devices: int = 
 
 
 def bytes_per_step(graph: dict[str, Any], sharing: int = 1) -> dict[str, float]:
-    """What each edge of a shown graph moves per step: rollouts and batches once, parameters to every collector per update.
+    """Count the bytes of each edge of a shown graph per step: rollouts and batches once, parameters per update and collector.
 
-    sharing: processes that sum a gradient as large as the parameters, each sending and receiving all of it."""
+    sharing: processes of an all-reduce of a gradient as large as the parameters, each sending and receiving all of it."""
     steps = int(graph["facts"]["steps per update"].replace(",", ""))
     per_update = {"parameters": graph["nodes"]["collector"]}
     batch = next(edge["nbytes"] for edge in graph["edges"] if edge["name"] == "batches")

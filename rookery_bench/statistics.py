@@ -14,7 +14,7 @@ STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # 97
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """A missing value counts as infinitely slow, so that failures cannot improve a time; None if the median is one."""
+    """Compute the median; a missing value counts as infinitely slow, so failures cannot improve a time; None if it is one."""
     if not values:
         return None
     middle = statistics.median(math.inf if value is None else value for value in values)
@@ -22,7 +22,7 @@ def median(values: Sequence[float | None]) -> float | None:
 
 
 def spread(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """Least and greatest of the values that came."""
+    """Return the least and the greatest of the values that came."""
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 
@@ -32,13 +32,13 @@ def ratio(ours: float | None, theirs: float | None) -> float | None:
 
 
 def rotated(arms: Sequence[T], number: int) -> list[T]:
-    """All of them, beginning with another one each time: whoever comes first in a round has no advantage over all rounds."""
+    """Rotate the arms, so that over all rounds none has the advantage of coming first."""
     first = number % len(arms)
     return [*arms[first:], *arms[:first]]
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """95 % of the mean of a few values (Student's t)."""
+    """Compute the 95 % confidence interval of the mean of a few values (Student's t)."""
     if len(values) < 2:
         return None, None
     half = STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
@@ -46,7 +46,7 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def iqm(values: Sequence[float]) -> float | None:
-    """The mean of the middle half (Agarwal et al. 2021); values at its edges count by the share that lies within."""
+    """Compute the mean of the middle half (Agarwal et al. 2021); values at its edges count by the share that lies within."""
     if not values:
         return None
     ordered, quarter = sorted(values), len(values) / 4
@@ -55,7 +55,7 @@ def iqm(values: Sequence[float]) -> float | None:
 
 
 def bootstrap(values: Sequence[float], *, samples: int = 10_000, seed: int = 0) -> tuple[float | None, float | None]:
-    """95 % of the IQM over seeds drawn with replacement (percentiles)."""
+    """Compute the 95 % interval of the IQM over seeds drawn with replacement (percentile bootstrap)."""
     if len(values) < 2:
         return None, None
     rng = random.Random(seed)
@@ -64,7 +64,7 @@ def bootstrap(values: Sequence[float], *, samples: int = 10_000, seed: int = 0) 
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Of the least-squares line through the points; None where there is no line (fewer than two different x)."""
+    """Fit the slope of the least-squares line through the points; None where there are fewer than two different x."""
     if len(x) != len(y):
         raise ValueError(f"{len(x)} x and {len(y)} y: a slope needs as many of each")
     if len(set(x)) < 2:

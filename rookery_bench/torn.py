@@ -33,7 +33,7 @@ class Options:
 
     steps: int = 10_000_000
     kill_seconds: float = 1.0
-    """Between kills, on average."""
+    """Seconds between kills, on average."""
     num_envs: int = 64
     processes: int = 2
     seed: int = 0
@@ -149,7 +149,7 @@ def play(options: Options) -> Tallied:
 
 
 def judge(found: Tallied, step: Any, last: np.ndarray) -> None:
-    """Compares the rows with themselves and with those before; `last` becomes what they show."""
+    """Compare the rows with themselves and with those before; `last` becomes what they show."""
     head, body, tail = (step.observation[name] for name in ("head", "body", "tail"))
     expected = ((head[:, 1].astype(np.int64) * 31 + head[:, 2]) % 251).astype(np.uint8)
     found.torn += int(((head != tail).any(axis=1) | (body != expected[:, None]).any(axis=1)).sum())

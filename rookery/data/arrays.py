@@ -19,12 +19,12 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def allocate(specs: Rollout) -> Rollout:
-    """A rollout of zeros in aligned memory."""
+    """Allocate a rollout of zeros in aligned memory."""
     return tree_map(lambda spec: aligned_zeros(spec.shape, spec.dtype), specs)
 
 
 def widen(specs: Rollout, columns: int) -> Rollout:
-    """The same rollout with `columns` environments."""
+    """Return the specs of the same rollout with `columns` environments."""
 
     def fields(name: str, part: PyTree) -> PyTree:
         axis = 0 if name in BATCH_MAJOR else 1
@@ -34,7 +34,7 @@ def widen(specs: Rollout, columns: int) -> Rollout:
 
 
 def columns(rollout: Rollout, part: slice) -> Rollout:
-    """A view of some environments of a rollout: writing into it writes into the whole."""
+    """Return a view of some environments of a rollout: writing into it writes into the whole."""
     return Rollout(
         *(
             tree_map(lambda x, name=name: x[part] if name in BATCH_MAJOR else x[:, part], field)
@@ -44,5 +44,5 @@ def columns(rollout: Rollout, part: slice) -> Rollout:
 
 
 def nbytes(tree: PyTree) -> int:
-    """Bytes of arrays or of their specs."""
+    """Count the bytes of arrays or of their specs."""
     return sum(int(np.prod(leaf.shape, dtype=np.int64)) * np.dtype(leaf.dtype).itemsize for leaf in tree_leaves(tree))

@@ -68,7 +68,7 @@ class Store:
     # ------------------------------------------------------------------------------------------- writing
 
     def append(self, stream: np.ndarray, step: np.ndarray, rows: PyTree, heads: PyTree) -> Appended:
-        """Rows [T, B, ...] of the streams [B], whose next step is [B]; heads [B, ...]: what is known of the row after them.
+        """Append rows [T, B, ...] to the streams [B], from their steps [B] on; heads [B, ...]: what is known of the row after.
 
         rows: a tree with some of the columns' leaves, by the same names; heads likewise. Raises Full, and changes
         nothing, where there are not enough free chunks: see `shortage`.
@@ -99,14 +99,14 @@ class Store:
         return Appended(index[:T], lanes, length)
 
     def shortage(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray, count: int) -> int:
-        """How many chunks are missing to append so many rows."""
+        """Count the free chunks that are missing to append `count` rows to each stream."""
         opened = np.where(
             self.continues(lanes, stream, step), (self._offset[lanes] + count) // self.chunk_rows, 1 + count // self.chunk_rows
         )
         return max(0, int(opened.sum()) - len(self._free))
 
     def continues(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """[B] bool: is this step of this stream the one that follows what was stored last?"""
+        """Return [B] bool: is this step of this stream the one that follows what was stored last?"""
         return (self._stream[lanes] == stream) & (self._step[lanes] == step)
 
     def _write(self, columns: PyTree, rows: PyTree, index: np.ndarray, *, axis: bool = True) -> None:
@@ -120,7 +120,7 @@ class Store:
             copies.put(columns, index if axis else index[0], rows)
 
     def lanes_of(self, stream: np.ndarray) -> np.ndarray:
-        """[B] streams -> [B] lanes, as `shortage` and `continues` take them."""
+        """Map streams [B] to lanes [B], as `shortage` and `continues` take them; a new environment gets a lane."""
         found = []
         for slot in (stream // INCARNATIONS).tolist():
             if slot not in self._lanes:
@@ -154,7 +154,7 @@ class Store:
     # ------------------------------------------------------------------------------------------- reading
 
     def later(self, rows: np.ndarray, count: Any) -> np.ndarray:
-        """The rows `count` (a number, or an array of the shape of rows) after these, in their streams."""
+        """Find the rows `count` (a number, or an array of the shape of rows) after these, in their streams."""
         offset = rows % self.chunk_rows + count
         if (offset < self.chunk_rows).all():
             return rows + count
@@ -166,7 +166,7 @@ class Store:
         return chunk * self.chunk_rows + offset % self.chunk_rows
 
     def earlier(self, rows: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """The rows `count` before these; count is at most a chunk."""
+        """Find the rows `count` before these, in their streams; count is at most a chunk."""
         offset = rows % self.chunk_rows - count
         before = offset < 0
         if not before.any():
@@ -176,27 +176,27 @@ class Store:
         return chunk * self.chunk_rows + offset % self.chunk_rows
 
     def sequence(self, rows: np.ndarray, length: int) -> np.ndarray:
-        """[B] -> [length, B]: those rows and the ones after them."""
+        """Find `length` consecutive rows from each of these on: [B] -> [length, B]."""
         steps = np.arange(length)[:, None]
         return self.later(np.broadcast_to(rows, (length, len(rows))), steps)
 
     def origin(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """[B] -> [B] stream, [B] step of these rows."""
+        """Return the stream [B] and the step [B] of rows [B]."""
         origin = self._origin.take(rows // self.chunk_rows, axis=0)
         return origin[:, 0], origin[:, 1] + rows % self.chunk_rows
 
     # ------------------------------------------------------------------------------------------- owning
 
     def hold(self, rows: np.ndarray) -> None:
-        """Items start at these rows: they and what they reach stay."""
+        """Reference these rows, at which items start: the chunks that those items read are not freed."""
         np.add.at(self._items, rows // self.chunk_rows, 1)
 
     def drop(self, rows: np.ndarray) -> None:
-        """Those items are gone."""
+        """Release the references of items that are gone."""
         np.subtract.at(self._items, rows // self.chunk_rows, 1)
 
     def sweep(self) -> int:
-        """Frees every chunk that nobody needs; how many there were."""
+        """Free every chunk that no item needs; return how many there were."""
         used = self._lane != NOTHING
         lane = np.maximum(self._lane, 0)
         young = self._head[lane] - self._serial <= self._hops  # an item may still come to start there
@@ -222,7 +222,7 @@ class Store:
 
     @property
     def used_rows(self) -> int:
-        """Steps that are stored; what chains that ended left unused in their last chunk counts as well."""
+        """Steps that are stored; rows left unused in the last chunk of a chain that has ended count as well."""
         known = self._stream != NOTHING
         return self.used_chunks * self.chunk_rows - int((self.chunk_rows - self._offset[known]).sum())
 
@@ -240,8 +240,8 @@ class Store:
     _OF_LANES = ("_stream", "_step", "_chunk", "_offset", "_length", "_head")
 
     def snapshot(self, *, files: bool = False) -> PyTree:
-        """The chunks in use, copied, and all that is known of them. files: those that are sealed are not copied but given
-        as files.Sealed, which must be read before anything is appended."""
+        """Copy the chunks in use, with their links and streams. files: sealed chunks are not copied but handed over as
+        files.Sealed, which must be read before anything is appended."""
         used = self._lane != NOTHING
         lane = np.maximum(self._lane, 0)
         sealed = np.flatnonzero(used & ((self._serial < 0) | (self._head[lane] - self._serial > self._hops)) & files)
@@ -291,7 +291,7 @@ class Store:
     # folds of its last rows are written when the rows after them come; or its chain has ended.
 
     def _identity(self, chunk: int) -> tuple[int, int]:
-        """Lane and serial number, whether its chain goes on or not: no two chunks of a store ever have the same."""
+        """Return lane and serial number, whether its chain goes on or not: no two chunks of a store ever have the same."""
         return int(self._lane[chunk]), int(self._serial[chunk]) % FOREVER
 
     def _name(self, chunk: int) -> str:
@@ -323,5 +323,5 @@ class Store:
 
 
 def row_bytes(columns: PyTree) -> int:
-    """Bytes of one row of these columns."""
+    """Count the bytes of one row of these columns."""
     return sum(leaf.nbytes for leaf in tree_leaves(columns) if isinstance(leaf, ArraySpec))

@@ -11,7 +11,7 @@ from rookery.types import Array
 def n_step(
     *, reward: Array, discount: Array, valid: Array, gamma: float, n: int, count: int | None = None
 ) -> tuple[Array, Array, Array]:
-    """Folds n rows into one transition, for each of the first `count` rows (by default all that have n rows).
+    """Fold n rows into one transition, for each of the first `count` rows (by default all that have n rows).
 
     reward, discount, valid [T, ...] -> reward, discount, span [count, ...]: the sum of discounted rewards, the discount of
     what comes after them, and how many rows that is (n ≤ 255). A window ends before the first row that is no transition, so
@@ -36,7 +36,7 @@ def n_step(
 
 
 def ages(first: np.ndarray, before: np.ndarray, most: int) -> np.ndarray:
-    """Counts rows since the episode's first, up to `most`. first [T, B] -> [T, B]; before [B]: of the row before (-1: none)."""
+    """Count rows since the episode's first, up to `most`. first [T, B] -> [T, B]; before [B]: of the row before (-1: none)."""
     out = np.empty(first.shape, np.int64)
     for t, flags in enumerate(first):
         before = np.where(flags, 0, np.minimum(before + 1, most))
@@ -45,7 +45,7 @@ def ages(first: np.ndarray, before: np.ndarray, most: int) -> np.ndarray:
 
 
 def sequence_priority(errors: Array, weight: Array, eta: float) -> Array:
-    """Mixes eta · max + (1 − eta) · mean of |errors| over the rows with a weight (Kapturowski et al. 2019). [T, B] -> [B]"""
+    """Mix eta · max + (1 − eta) · mean of |errors| over the rows with a weight (Kapturowski et al. 2019). [T, B] -> [B]"""
     size = abs(errors) * (weight > 0)
     count = weight.sum(0)
     return eta * size.max(0) + (1.0 - eta) * size.sum(0) / (count + (count == 0))

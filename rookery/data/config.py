@@ -10,16 +10,16 @@ from rookery.ranges import Long, Natural, Positive, Range, Share, Workers
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig:
-    """A table of experience that is learned from again; part of every replay algorithm's config."""
+    """The replay buffer; part of every replay algorithm's config."""
 
     capacity: Long = 100_000
-    """Steps the replay holds."""
+    """Environment steps that the replay buffer holds."""
     min_size: Long = 1_000
-    """Items before learning starts."""
+    """Items (transitions or sequences) in the buffer before learning starts."""
     samples_per_insert: Annotated[float, Range(1e-3, 1e5)] = 8.0
-    """How often a step is learned from, on average: collectors and learner wait for each other to keep to it."""
+    """Replay ratio: how often an item is sampled, on average. Collectors and learner wait for each other to keep to it."""
     error_buffer: Positive | None = None
-    """How far samples may run ahead of or behind that; by default a tenth of the warm-up, or what bulks need."""
+    """Samples by which the replay ratio may be exceeded or missed; None: a tenth of the warm-up, more for large batches."""
     selector: Literal["uniform", "prioritized"] = "uniform"
     exponent: Annotated[float, Range(0, 10)] = 0.6
     """Priority exponent (alpha); 0: uniform."""
@@ -28,15 +28,15 @@ class ReplayConfig:
     remover: Literal["fifo", "lifo", "min_heap", "prioritized"] = "fifo"
     """What is evicted when the table is full; prioritized: low priorities first (exponent -0.4)."""
     max_times_sampled: Natural = 0
-    """Evict an item after so many samples; 0: never."""
+    """Evict an item once it was sampled this often; 0: never."""
     stack: Annotated[int, Range(0, 255)] = 0
-    """Store stacks of so many frames frame by frame; 0: as they come."""
+    """Frame stack of the observations: store each frame once and restack on sampling; 0: store observations as they are."""
     shards: Workers = 1
     """Replay shards, one actor each (--runtime ray; on local: in the driver)."""
     save_megabytes: Natural = 1024
-    """Largest table that checkpoints copy."""
+    """Copy the buffer into every checkpoint up to this size (MB)."""
     save_files: bool = True
-    """A larger one is kept in files that checkpoints share; else it is filled anew by a resumed run."""
+    """Save a larger buffer in files that checkpoints share; if off, a resumed run starts with an empty buffer."""
 
 
 class TableSpec(NamedTuple):

@@ -15,13 +15,13 @@ LARGE_BYTES, PIECE_BYTES = 2 << 20, 1 << 20
 
 
 def take(column: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
-    """column [N, ...] at rows -> to, whose first axes are those of rows. `clip` writes straight into it."""
+    """Copy rows of column [N, ...] into `to`, whose first axes are those of rows. `clip` writes straight into it."""
     rows, to = rows.reshape(-1), to.reshape(-1, *column.shape[1:])
     _shared(lambda piece: column.take(rows[piece], axis=0, out=to[piece], mode="clip"), len(rows), to.nbytes)
 
 
 def put(column: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
-    """values, whose first axes are those of rows -> column [N, ...] at rows, each of which is there once."""
+    """Copy values, whose first axes are those of rows, into rows of column [N, ...]; no row stands there twice."""
 
     def copy(piece: slice) -> None:
         column[rows[piece]] = values[piece]
@@ -30,7 +30,7 @@ def put(column: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
 
 
 def _shared(copy: Callable[[slice], object], count: int, nbytes: int) -> None:
-    """copy: of such a part of `count` entries."""
+    """Run `copy` on slices that cover `count` entries, in two threads where they are many bytes."""
     if nbytes < LARGE_BYTES:
         copy(slice(None))
         return

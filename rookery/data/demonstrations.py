@@ -50,7 +50,7 @@ class WrongDemonstrations(ValueError):
 
 
 def describe(spec: Spec) -> dict[str, str]:
-    """Every leaf of the spaces, in words: what two environments must have in common to share experience."""
+    """Describe every leaf of the spaces in words: what two environments must have in common to share experience."""
     found = {}
     for role, space in (("observation", spec.observation), ("action", spec.action)):
         for path, _, leaf in spaces.leaves(space):
@@ -59,7 +59,7 @@ def describe(spec: Spec) -> dict[str, str]:
 
 
 def gather(episodes: Sequence[Played], spec: Spec) -> Demonstrations:
-    """Checks every episode against the spaces, and puts them together."""
+    """Check every episode against the spaces, and put them together."""
     if not episodes:
         raise WrongDemonstrations("there is no episode to demonstrate anything: give at least one")
     checked = tuple(_checked(episode, number, spec) for number, episode in enumerate(episodes))
@@ -102,7 +102,7 @@ def _checked(episode: Played, number: int, spec: Spec) -> Played:
 
 
 def check_spaces(demonstrations: Demonstrations, spec: Spec) -> None:
-    """Refuses demonstrations of other spaces than these, with the leaves that differ."""
+    """Refuse demonstrations of other spaces than these, with the leaves that differ."""
     theirs, mine = demonstrations.spaces, describe(spec)
     if theirs == mine:
         return
@@ -115,7 +115,7 @@ def check_spaces(demonstrations: Demonstrations, spec: Spec) -> None:
 
 
 def row_count(demonstrations: Demonstrations, *, length: int, ahead: int) -> int:
-    """Rows that `rollouts` gives: whole rollouts of `length`, and enough after the last for what looks `ahead`."""
+    """Count the rows that `rollouts` yields: whole rollouts of `length`, and enough after the last for what looks `ahead`."""
     own = demonstrations.steps + len(demonstrations.episodes)
     return (-(-own // length) + -(-ahead // length)) * length
 
@@ -123,10 +123,10 @@ def row_count(demonstrations: Demonstrations, *, length: int, ahead: int) -> int
 def rollouts(
     demonstrations: Demonstrations, *, length: int, ahead: int, previous: bool, memory: PyTree, slot: int
 ) -> Iterator[Rollout]:
-    """All episodes as one environment's stream, over and over until every window that starts in them is full.
+    """Yield all episodes as one environment's stream, repeated until every window that starts in them is complete.
 
-    previous: observations hold the previous action and reward, as `Needs.previous` says. memory: [1, ...] that of a new
-    episode, whichever row a rollout starts with: burn-in brings it up to date. slot: of the environment that they stand for.
+    previous: observations hold the previous action and reward, as `Needs.previous` says. memory: [1, ...] recurrent
+    state that every rollout starts from, whichever its first row: burn-in brings it up to date. slot: of their stream.
     """
     episodes = demonstrations.episodes
     join = lambda *parts: np.concatenate(parts)

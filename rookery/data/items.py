@@ -30,7 +30,7 @@ _MEASURED = 16  # reuse and age are means over one batch in so many
 
 
 class Sample(NamedTuple):
-    """What was drawn."""
+    """A batch of items that were drawn."""
 
     rows: np.ndarray  # [N] where the items start
     keys: np.ndarray  # [N] int64
@@ -79,14 +79,14 @@ class ItemTable:
 
     @property
     def mass(self) -> float:
-        """What all items weigh in a draw: their number, or the sum of p^exponent."""
+        """Total weight of all items in a draw: their number, or the sum of p^exponent."""
         weighed = isinstance(self._selector, selectors.Prioritized)
         return self._selector.mass if weighed else float(len(self))  # type: ignore[attr-defined]
 
     # --------------------------------------------------------------------------------------------- items
 
     def insert(self, rows: np.ndarray, priorities: np.ndarray | None = None) -> np.ndarray:
-        """Items that start at these rows; their keys. Whoever calls has asked `limiter.can_insert`.
+        """Insert items that start at these rows; return their keys. The caller has asked `limiter.can_insert`.
 
         priorities: [N], or None: the highest ever seen, so that every item is soon drawn once.
         """
@@ -111,7 +111,7 @@ class ItemTable:
         return self._key[slots]
 
     def sample(self, count: int) -> Sample | None:
-        """`count` items, drawn independently; None where the limiter refuses."""
+        """Draw `count` items independently; None where the limiter refuses."""
         if not self.limiter.can_sample(count):
             return None
         slots, probabilities = self._draw(count)
@@ -150,7 +150,7 @@ class ItemTable:
         return slots, probabilities
 
     def update(self, keys: np.ndarray, priorities: np.ndarray) -> int:
-        """New priorities for items by key; those that are gone are ignored. How many were still there."""
+        """Set the priorities of items by key, ignoring those that are gone; return how many were still there."""
         given = self._checked(priorities)
         slots = keys & _SLOT
         here = self._live.take(slots) & (self._key[slots] == keys & _KEY)
@@ -164,7 +164,7 @@ class ItemTable:
         return len(slots)
 
     def evict(self, count: int) -> None:
-        """So many items go, chosen by the remover."""
+        """Evict `count` items, chosen by the remover."""
         count = min(count, len(self))
         if isinstance(self._remover, selectors.Ordered):
             self._delete(self._remover.oldest(count))
@@ -195,7 +195,7 @@ class ItemTable:
     # ------------------------------------------------------------------------------------------- keeping
 
     def metrics(self) -> dict[str, float]:
-        """How it stands; reuse and age are means over what was drawn since the last call."""
+        """Report size, counts, priorities; reuse and age are means over items drawn since the last call."""
         drawn = max(1, self._drawn)
         values = {
             "size": float(len(self)),
@@ -209,7 +209,7 @@ class ItemTable:
         return values
 
     def snapshot(self) -> PyTree:
-        """Of the slots, those that were ever used: what is saved grows with what is stored, not with the capacity."""
+        """Copy the slots that were ever used: what is saved grows with what is stored, not with the capacity."""
         state = self._random.bit_generator.state
         return {
             "max_size": self.max_size,
@@ -229,7 +229,7 @@ class ItemTable:
         }  # fmt: skip
 
     def restore(self, snapshot: PyTree) -> None:
-        """Into a new table of the same size; the store is restored by whoever owns it."""
+        """Restore into a new table of the same size; the store is restored by its owner."""
         peak = len(snapshot["items"]["_row"])
         if (size := int(snapshot.get("max_size", peak))) != self.max_size:  # older checkpoints have every slot
             raise ValueError(f"table {self.name!r} was saved with max_size {size:,}, not {self.max_size:,}: use that size")
@@ -262,7 +262,7 @@ class Mixture:
         self.drawn = np.zeros(len(tables), np.int64)  # from each table
 
     def sample(self, count: int) -> Sample | None:
-        """None where a limiter refuses its part: the same split is tried again."""
+        """Draw a batch, split over the tables; None where a limiter refuses its part: the same split is tried again."""
         split = np.random.Generator(np.random.Philox(key=self._random, counter=self._batches)).multinomial(count, self._shares)
         if any(n and not table.limiter.can_sample(int(n)) for table, n in zip(self.tables, split)):
             return None
@@ -293,6 +293,6 @@ class Mixture:
 
 
 def importance_weights(sample: Sample, beta: float) -> np.ndarray:
-    """[N] float32: (size · probability)^−beta, divided by the highest of them."""
+    """Return [N] float32: (size · probability)^−beta, divided by the highest of them."""
     weights = (sample.sizes * sample.probabilities) ** -beta
     return (weights / weights.max()).astype(np.float32)

@@ -74,7 +74,7 @@ class Limiter:
         self.deletes += count
 
     def lost(self, count: int) -> None:
-        """So many items are gone though no remover chose them: a shard of the table with all that it held.
+        """Count items that are gone though no remover chose them: a shard of the table was lost.
 
         Where fewer than min_size are left the warm-up begins anew: d becomes what it is after so many inserts and no
         sample, as at the start. So the inserts that fill the table again owe nothing, and what `check_bulk` has checked for
@@ -87,7 +87,7 @@ class Limiter:
     # ------------------------------------------------------------------------------------------ explanations
 
     def waiting_for(self, *, inserts: int | None = None, samples: int | None = None) -> str | None:
-        """Why inserting (or sampling) so many at once is refused now, and what would allow it; None where it is not."""
+        """Explain why inserting (or sampling) so many at once is refused now, and what would allow it; None where it is not."""
         if samples is not None and not self.can_sample(samples):
             missing = max(self.min_size - self.size, math.ceil((self.min_diff + samples - self.diff) / self.samples_per_insert))
             if self.size < self.min_size:
@@ -103,7 +103,7 @@ class Limiter:
         return None
 
     def metrics(self) -> dict[str, float]:
-        """What was counted, over the whole life of the table."""
+        """Report inserts, samples and deletes over the whole life of the table, and the ratio so far."""
         warm = self.inserts - self.min_size
         return {
             "inserts": float(self.inserts),
@@ -113,7 +113,7 @@ class Limiter:
         }
 
     def check_bulk(self, *, insert_size: int, batch_size: int) -> None:
-        """Refuses a buffer in which inserts of `insert_size` and samples of `batch_size` could block each other for ever.
+        """Refuse a buffer in which inserts of `insert_size` and samples of `batch_size` could block each other for ever.
 
         Two things can go wrong: after the start, d is too low to sample and too high to insert; at the start, the bulk
         that reaches min_size is too much to insert while there is too little to sample.
@@ -137,7 +137,7 @@ class Limiter:
 
 
 def min_size(size: int) -> Limiter:
-    """Sampling starts at so many items; after that nobody waits."""
+    """Make a limiter that lets sampling start at `size` items and never makes anyone wait after that."""
     return Limiter(samples_per_insert=1.0, min_size=size, min_diff=-math.inf, max_diff=math.inf)
 
 
@@ -149,7 +149,7 @@ def sample_to_insert_ratio(
     insert_size: int = 1,
     batch_size: int = 1,
 ) -> Limiter:
-    """`ratio` samples per insert, kept within an error buffer around it.
+    """Make a limiter that keeps `ratio` samples per insert, within an error buffer around it.
 
     error_buffer: a number e (min_diff and max_diff are ratio · min_size ∓ e: the warm-up is owed no samples), or the pair
     itself; by default a tenth of ratio · min_size, or more where bulks need it. A number must be at least

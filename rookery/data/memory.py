@@ -9,13 +9,13 @@ SHARE = 0.8  # of what is available that a table may take: the learner and the e
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """The least of what the host has available and what the control groups of this process leave; None: not known."""
+    """Return the least of what the host has available and what this process's control groups leave; None: not known."""
     found = [limit for limit in (_host(root), *_groups(root)) if limit is not None]
     return min(found) if found else None
 
 
 def check_fits(nbytes: int, *, what: str, remedy: str) -> None:
-    """Refuses what would not fit into memory, before any of it is allocated."""
+    """Refuse an allocation that would not fit into memory, before any of it is made."""
     available = available_bytes()
     if available is not None and nbytes > SHARE * available:
         raise ValueError(
@@ -33,7 +33,7 @@ def _host(root: Path) -> int | None:
 
 
 def _groups(root: Path) -> list[int | None]:
-    """Limit minus use of the control groups that this process is in, and of those above them, in either version."""
+    """Return limit minus use of this process's control groups, and of those above them, in either cgroup version."""
     top = root / "sys/fs/cgroup"
     places = {(top, "memory.max", "memory.current"), (top / "memory", *VERSION_1)}  # as a container sees its own
     try:
@@ -51,7 +51,7 @@ def _groups(root: Path) -> list[int | None]:
 
 
 def _left(group: Path, limit: str, used: str) -> int | None:
-    """Cached files count as used but give way, so they are left too."""
+    """Return the bytes that a control group leaves, None without a limit; file cache counts as free: the kernel evicts it."""
     try:
         return max(0, int((group / limit).read_text()) - int((group / used).read_text()) + _cached(group))
     except (OSError, ValueError):  # "max": no limit

@@ -31,7 +31,7 @@ from rookery.types import Batch, PyTree, Rollout
 
 @dataclass
 class Stored:
-    """A place for a rollout that stays where it was made."""
+    """A reference to a rollout that stays where it was made."""
 
     value: Any = None  # what the runtime calls it; or the rollout itself
     fetch: Callable[[Any], Rollout] | None = None  # from that to the rollout; None: it is one
@@ -77,7 +77,7 @@ class Queue:
         self._key = np.zeros(parts * width, np.int64)
 
     def claim(self) -> Part | None:
-        """Columns to write into; None when every slot is full or being learned from: collectors must wait."""
+        """Claim columns to write into; None when every slot is full or being learned from: collectors must wait."""
         if not self._free:
             return None
         slot, index = self._free.popleft()
@@ -88,21 +88,21 @@ class Queue:
         return Part(slot, index, self._views[slot][index])
 
     def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
-        """The part is written; it may be learned from. A queue has no use for priorities; a replay does (replay.py)."""
+        """Mark the part as written: it may be learned from. A queue has no use for priorities; a replay does (replay.py)."""
         self._claimed.remove((part.slot, part.place))
         self._committed[part.slot] += 1
         if self._committed[part.slot] == self._parts:
             self._full.append(part.slot)
 
     def abandon(self, part: Part) -> None:
-        """The writer is gone: the columns are the next to be claimed, whatever was written there."""
+        """Take back a part whose writer is gone: its columns are the next to be claimed, whatever was written there."""
         self._claimed.remove((part.slot, part.place))
         self._free.appendleft((part.slot, part.place))
         if self._stored:
             part.rollout.empty()
 
     def take(self) -> Taken | None:
-        """The batch that became full first, unless an older one has been overtaken too often to wait; or None."""
+        """Take the batch that became full first, None if there is none or an older one may not be overtaken any more."""
         allowed = (slot for slot in self._full if all(self._patience[older] for older in self._older(slot)))
         if (slot := next(allowed, None)) is None:
             return None
@@ -121,7 +121,7 @@ class Queue:
         return self._open[: self._open.index(slot)]
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
-        """The update that read this slot is ready: it may be overwritten."""
+        """Free a slot whose update is ready: it may be overwritten."""
         self._learning.remove(slot)
         self._committed[slot] = 0
         if self._stored:
@@ -143,14 +143,14 @@ class Queue:
     def serve(self, ready: Any) -> None: ...
 
     def waiting(self) -> str | None:
-        """A queue keeps to no ratio: whoever waits, waits for the other's speed."""
+        """Return None: a queue has no rate limiter, so nobody waits for anything but the other side's speed."""
         return None
 
     def metrics(self) -> dict[str, float]:
         return {}
 
     def snapshot(self) -> PyTree:
-        """Copies of the committed parts of slots that are not full yet (the caller has drained the full ones)."""
+        """Copy the committed parts of slots that are not full yet (the caller has drained the full ones)."""
         assert not self._claimed and not self._full and not self._learning, "drain the queue before a snapshot"
         free = set(self._free)
         parts = [

@@ -32,7 +32,7 @@ class Refined:
         self._number = self.refined = self.learned = 0
 
     def claim(self) -> Part | None:
-        """Room for one more batch; None: those who refine wait."""
+        """Claim room for one more batch; None: refiners must wait."""
         if len(self._claimed) + len(self._waiting) + len(self._taken) >= self._slots:
             return None
         self._number += 1
@@ -40,7 +40,7 @@ class Refined:
         return Part(0, self._number, None)
 
     def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
-        """part: with the refined batch in place of a rollout."""
+        """Add a refined batch, which `part` holds in place of a rollout."""
         self._claimed.remove(part.place)
         self._waiting.append((part.place, part.rollout, self._uses))
         self.refined += 1
@@ -56,7 +56,7 @@ class Refined:
         return Taken(number, batch)
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
-        """One that is not used up is learned from again, after those that wait."""
+        """Count a use of a batch; one with uses left is queued again, behind those that wait."""
         batch, left = self._taken.pop(slot)
         self.learned += 1
         if left:

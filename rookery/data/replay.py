@@ -30,7 +30,7 @@ def table_for(
     needs: Needs, specs: Rollout, *, collectors: int, in_flight: int, parts: int, slots: int, prefetch: int, seed: int,
     stored: bool = False, shown: Demonstrations | None = None,
 ) -> Queue | Replay:  # fmt: skip
-    """What stands between collectors and learner. parts, slots: of a queue; the others are those of the topology.
+    """Make the table between collectors and learner. parts, slots: of a queue; the others are those of the topology.
 
     stored: rollouts stay where they were made, see queue.py; a replay always has them here."""
     if needs.table is None:
@@ -42,7 +42,7 @@ def table_for(
 
 
 def batch_specs(needs: Needs, specs: Rollout, parts: int) -> Rollout:
-    """Shapes of the rollouts that learn() is given; parts: rollouts per batch of a queue."""
+    """Derive the shapes of the rollouts that learn() is given; parts: rollouts per batch of a queue."""
     table: TableSpec | None = needs.table
     if table is None:
         return arrays.widen(specs, parts * specs.reward.shape[1])
@@ -57,13 +57,13 @@ def batch_specs(needs: Needs, specs: Rollout, parts: int) -> Rollout:
 
 
 def items_per_rollout(specs: Rollout, table: TableSpec) -> int:
-    """How many items a rollout makes, once there are rollouts before it."""
+    """Count the items that a rollout makes, once there are rollouts before it."""
     T, width = specs.reward.shape
     return width if table.sequence_length else T * width
 
 
 def limiter_for(specs: Rollout, table: TableSpec, *, collectors: int) -> Limiter:
-    """The ratio of the config, with an error buffer that holds what all collectors insert at once."""
+    """Make the limiter of the config's ratio, with an error buffer that holds what all collectors insert at once."""
     config = table.config
     try:
         return limiter.sample_to_insert_ratio(
@@ -75,7 +75,7 @@ def limiter_for(specs: Rollout, table: TableSpec, *, collectors: int) -> Limiter
 
 
 def max_items(specs: Rollout, table: TableSpec, *, num_envs: int) -> int:
-    """How many transitions or sequences a table holds; refuses one that could never take a rollout, or end its warm-up."""
+    """Count the transitions or sequences that fit; refuse a table that could never take a rollout or end its warm-up."""
     (T, width), config = specs.reward.shape, table.config
     if T * width > config.capacity:
         raise ValueError(f"--replay.capacity {config.capacity}: one rollout has {T * width:,} steps; it must be at least that")
@@ -94,7 +94,7 @@ def _check_held(number: int, held: int, flag: str, table: TableSpec) -> None:
 
 
 def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
-    """The bytes of the table; refuses one that does not fit into this machine, or cannot work, before anything is started."""
+    """Count the bytes of the table; refuse one that does not fit into memory, or cannot work, before anything is started."""
     layout = _Layout(specs, needs.table, num_envs)
     held = max_items(specs, needs.table, num_envs=num_envs)
     _check_held(needs.table.batch_size, held, "--batch-size (times --gradient-steps)", needs.table)
@@ -145,7 +145,7 @@ class _Layout:
 
     @staticmethod
     def frame(stack: int) -> Any:
-        """Of an image that is a stack of frames, one frame is stored."""
+        """Return a function from a leaf's spec to what is stored of it: of a stack of frames, one frame."""
 
         def of(spec: ArraySpec) -> ArraySpec:
             return ArraySpec(spec.shape[1:], spec.dtype) if is_stack(spec.shape, stack) else spec
@@ -154,7 +154,7 @@ class _Layout:
 
 
 def _declared(specs: Rollout, table: TableSpec) -> tuple[str, ...]:
-    """The extras that a table stores; an error where nobody writes one of them."""
+    """Return the names of the extras that a table stores; refuse one that no rollout has."""
     if missing := [name for name in table.extras if name not in specs.extras]:
         there = ", ".join(specs.extras) or "none"
         raise ValueError(
@@ -172,7 +172,7 @@ class Replay:
         self, specs: Rollout, table: TableSpec, *, discount: float, collectors: int, writers: int, slots: int, seed: int,
         limit: Limiter | None = None, shown: Demonstrations | None = None, previous: bool = False,
     ) -> None:  # fmt: skip
-        """limit: who waits for whom, where that is not this table's own affair.
+        """limit: the rate limiter; None: made from the table's config.
 
         shown: demonstrations, of which a batch has the share `table.demo_ratio`; previous: as `Needs` says."""
         T, width = specs.reward.shape
@@ -214,7 +214,7 @@ class Replay:
             self._sampled = self._show(shown, num_envs, previous=previous, ahead=layout.ahead, seed=seed)
 
     def _show(self, shown: Demonstrations, slot: int, *, previous: bool, ahead: int, seed: int) -> Mixture:
-        """A second table over the same store, whose items stay; each draw of a batch is from one of the two."""
+        """Store the demonstrations as a second table over the same store, never evicted; return the mixture of both tables."""
         T, config, ratio = self._specs.reward.shape[0], self._config, self._spec.demo_ratio
         rows = demonstrations.row_count(shown, length=T, ahead=ahead)
         table = ItemTable(
@@ -229,7 +229,7 @@ class Replay:
     # ------------------------------------------------------------------------------------------- inserting
 
     def claim(self) -> Part | None:
-        """A rollout to write; None when the limiter, or the number of writers, makes collectors wait."""
+        """Claim a rollout to write; None when the limiter, or the number of writers, makes collectors wait."""
         pending = (len(self._claimed) + 1) * self._per_rollout
         if not self._free_parts or not self.table.limiter.can_insert(pending):
             return None
@@ -238,17 +238,17 @@ class Replay:
         return Part(0, place, self._parts[place])
 
     def commit(self, part: Part, priorities: np.ndarray | None = None) -> None:
-        """The part is written: its steps are stored and become items. priorities: [T, B] of its rows, or None."""
+        """Store the steps of a part that is written, and make items of them. priorities: [T, B] of its rows, or None."""
         self.insert(part.rollout, priorities)
         self.abandon(part)
 
     def abandon(self, part: Part) -> None:
-        """The writer is gone, or done."""
+        """Free a part whose writer is gone, or done."""
         self._claimed.remove(part.place)
         self._free_parts.append(part.place)
 
     def insert(self, rollout: Rollout, priorities: np.ndarray | None = None, *, into: ItemTable | None = None) -> int:
-        """Stores a rollout; how many items it made. into: another table over the same store."""
+        """Store a rollout; return how many items it made. into: another table over the same store."""
         T, config = len(rollout.reward), self._config
         store, stream, step = self.store, rollout.stream, rollout.step
         lanes = store.lanes_of(stream)
@@ -280,7 +280,7 @@ class Replay:
         return len(chosen)
 
     def _make_room(self, lanes: np.ndarray, stream: np.ndarray, step: np.ndarray, count: int) -> None:
-        """Frees chunks until the rows fit: first those that nobody needs, then those of items that the remover gives up."""
+        """Free chunks until the rows fit: first those that no item needs, then those of items that the remover evicts."""
         while self.store.shortage(lanes, stream, step, count):
             if not self.store.sweep():
                 if not len(self.table):
@@ -288,7 +288,7 @@ class Replay:
                 self.table.evict(max(self.store.chunk_rows * len(lanes) // 4, 1) if not self._sequences else len(lanes))
 
     def _transitions(self, appended: Any) -> tuple[np.ndarray, np.ndarray]:
-        """n-step transitions: rows whose window is complete now, [T, B], and which of them are transitions."""
+        """Fold n-step transitions: return the rows [T, B] whose window is complete now, and which of them are transitions."""
         T, n, column = len(appended.rows), self._spec.n_step, self.store.columns
         window = np.concatenate([self._recent[appended.lanes].T, appended.rows])  # [n - 1 + T, B]
         self._recent[appended.lanes] = window[T:].T
@@ -303,7 +303,7 @@ class Replay:
         return starts, eligible
 
     def _sequence_items(self, appended: Any, rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
-        """Sequences that are complete now: one for each column, once enough rollouts have come. [B], [B]"""
+        """Find the sequences that are complete now, one per column once enough rollouts have come: first rows [B], [B] bool."""
         begin, T = appended.rows[0], len(appended.rows)
         for to, source in zip(tree_leaves(self._memory), tree_leaves(rollout.memory)):
             to[begin // T] = source
@@ -319,7 +319,7 @@ class Replay:
         return columns.sequence_priority(column["priority"][rows], column["valid"][rows], self._spec.eta)
 
     def _ages(self, lanes: np.ndarray, rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
-        """[T + 1, B] rows since the episode's first, and whether the stack of frames is known there.
+        """Count rows since the episode's first, [T + 1, B], and say whether the stack of frames is known there.
 
         It is not where rows of a stream were lost, until an episode starts or the stack is full again.
         """
@@ -340,7 +340,7 @@ class Replay:
     # ------------------------------------------------------------------------------------------- sampling
 
     def take(self) -> Taken | None:
-        """A batch; None when the limiter refuses or every batch is being learned from."""
+        """Sample a batch; None when the limiter refuses or every slot is being learned from."""
         if not self._free_slots or (sample := self._sampled.sample(self._spec.batch_size)) is None:
             return None
         slot = self._free_slots.pop()
@@ -369,19 +369,19 @@ class Replay:
         return Taken(slot, Batch(rollout, self._weights[slot], sample.keys))
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
-        """The update that read this batch is ready; its new priorities, [B] by column, go to the items."""
+        """Free a batch whose update is ready, and set the new priorities, [B] by column, of its items."""
         keys = self._keys.pop(slot)
         self._free_slots.append(slot)
         if priorities is not None and self._config.selector == "prioritized":
             self._sampled.update(keys, np.asarray(priorities))
 
     def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Takes new priorities of items whose batch was released before; those of items that are gone are ignored."""
+        """Set new priorities of items whose batch was released before; those of items that are gone are ignored."""
         if self._config.selector == "prioritized":
             self._sampled.update(keys, priorities)
 
     def _gather(self, kept: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
-        """rows [R, B] of a column -> to [R, B, ...]; stacks are rebuilt from single frames, zero before an episode."""
+        """Copy rows [R, B] of a column into `to` [R, B, ...]; rebuild stacks from single frames, zero before an episode."""
         if to.ndim == rows.ndim + kept.ndim - 1:
             copies.take(kept, rows, to)
             return
@@ -410,7 +410,7 @@ class Replay:
     def serve(self, ready: Any) -> None: ...
 
     def waiting(self) -> str | None:
-        """Why the learner waits, or the collectors; None where both may go on."""
+        """Explain why the learner waits, or the collectors; None where both may go on."""
         return self.table.limiter.waiting_for(samples=self._spec.batch_size, inserts=self._per_rollout)
 
     def metrics(self) -> dict[str, float]:
@@ -420,7 +420,7 @@ class Replay:
         return {f"replay/{name}": value for name, value in values.items()}
 
     def snapshot(self) -> PyTree:
-        """Everything, copied; of a table too large for that, full chunks as files that checkpoints share, or nothing."""
+        """Copy everything; of a table too large for that, hand over sealed chunks as files.Sealed, or leave it out."""
         assert not self._claimed and not self._keys, "nothing may be in flight at a snapshot"
         large = self.store.used_bytes > self._config.save_megabytes << 20
         if large and not self._config.save_files:

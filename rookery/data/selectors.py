@@ -106,7 +106,7 @@ class Ordered:
             self._end -= self._gap(forward=False)
 
     def _gap(self, *, forward: bool, look: int = 256) -> int:
-        """How many places at this end are empty, of the next `look`."""
+        """Count the empty places at this end, among the next `look`."""
         counts = np.arange(self._begin, min(self._end, self._begin + look))
         if not forward:
             counts = np.arange(self._end - 1, max(self._begin, self._end - look) - 1, -1)
@@ -114,7 +114,7 @@ class Ordered:
         return int(filled.argmax()) if filled.any() else len(counts)
 
     def oldest(self, count: int) -> Slots:
-        """The first `count` in this selector's order."""
+        """Return the first `count` slots in this selector's order."""
         found: list[Slots] = []
         missing, begin, end, look = count, self._begin, self._end, max(64, 2 * count)
         while missing and begin < end:
@@ -218,7 +218,7 @@ class Heap:
 
 
 def make(kind: str, capacity: int, *, exponent: float = 0.6) -> Selector:
-    """A selector by its name in the table above."""
+    """Make a selector by its name in the table above."""
     kinds: dict[str, Callable[[], Selector]] = {
         "uniform": lambda: Uniform(capacity),
         "fifo": lambda: Ordered(capacity),

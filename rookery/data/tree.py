@@ -31,11 +31,11 @@ class Tree:
 
     @property
     def root(self) -> float:
-        """The whole, combined."""
+        """All leaves, combined."""
         return float(self._combine.reduce(self._levels[-1]))
 
     def set(self, slots: np.ndarray, values: Any) -> None:
-        """Leaves at `slots` become `values`; of a slot given twice the last value stays."""
+        """Set the leaves at `slots` to `values`; of a slot given twice the last value stays."""
         self._levels[0][slots] = values
         for level, pairs in zip(self._levels[1:], self._pairs):
             slots = slots >> 1
@@ -46,8 +46,8 @@ class Tree:
         self.set(slots, self._empty)
 
     def find(self, fractions: np.ndarray) -> tuple[np.ndarray, float]:
-        """Of a sum tree: for each fraction in [0, 1) the first slot at which the running sum of the leaves exceeds that
-        fraction of the whole; and the whole, which must be more than 0."""
+        """Find, in a sum tree, for each fraction in [0, 1) the first slot at which the running sum of the leaves exceeds that
+        fraction of the total; return the total too, which must be more than 0."""
         crown = self._levels[-1]
         running = np.empty(len(crown) + 1)
         running[0] = 0.0
@@ -70,12 +70,12 @@ class Tree:
         return nodes, total
 
     def _before(self, slot: int) -> int:
-        """The nearest slot before this one, or else after it, that holds anything."""
+        """Find the nearest slot before this one, or else after it, that holds anything."""
         filled = np.flatnonzero(self._levels[0])
         return int(filled[max(0, int(filled.searchsorted(slot)) - 1)])
 
     def extreme(self) -> int:
-        """Of a tree of minima or maxima: a slot that holds the root's value, the lowest of those."""
+        """Find the slot of the extreme, in a tree of minima or maxima; the lowest where several are equal."""
         node = int(np.argmax(self._levels[-1] == self.root))
         for level in reversed(self._levels[:-1]):
             node = 2 * node + int(level[2 * node] != self._combine(level[2 * node], level[2 * node + 1]))

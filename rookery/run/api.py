@@ -14,7 +14,7 @@ from rookery.run.trainer import Result, Trainer
 
 
 def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
-    """Trains to the end and returns the metrics and the policy. Options as for `Trainer`.
+    """Train to the end and return the metrics and the policy. Options as for `Trainer`.
 
     result = rookery.train("ppo", env="CartPole-v1", total_steps=100_000)
     """
@@ -25,7 +25,7 @@ def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
 
 
 def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Trainer:
-    """A trainer that goes on in that run's directory with `cfg`, which may differ from the run's own in its options."""
+    """Make a trainer that goes on in that run's directory with `cfg`, which may differ from the run's own in its options."""
     directory = resumable(run)
     meta, options = checkpoint.read_meta(directory), cfg.run
     try:
@@ -58,7 +58,7 @@ def load(
     path: str | Path, *, which: str | int | None = None, root: str | Path = "runs", algorithm: Any = None, env: Any = None,
     topology: Any = None, torso: Any = None,
 ) -> Any:  # fmt: skip
-    """The policy of a run or of a checkpoint: `action, memory = policy(observation, memory)`.
+    """Load the policy of a run or of a checkpoint: `action, memory = policy(observation, memory)`.
 
     which: of a run, "best" by evaluation, "last", or the number of updates of a checkpoint; by default the best where an
     evaluation ended the run (`stop_eval_return`), else the last. A damaged one is passed over, with a warning, unless it was
@@ -71,7 +71,7 @@ def load(
 
 
 def loaded_policy(cfg: config.Config, directory: Path) -> tuple[Any, dict[str, Any]]:
-    """The policy in a checkpoint, and the meta that was written with it."""
+    """Load the policy in a checkpoint, and the meta that was written with it."""
     import jax
     import numpy as np
 
@@ -90,7 +90,7 @@ def loaded_policy(cfg: config.Config, directory: Path) -> tuple[Any, dict[str, A
 def evaluate_run(
     path: str | Path, *, episodes: int, seed: int, which: str | int | None = None, root: str | Path = "runs"
 ) -> dict[str, Any]:
-    """Greedy episodes of a run's policy, on environments made as in training; which: as for `load`."""
+    """Play greedy episodes with a run's policy, on environments made as in training; which: as for `load`."""
     startup.prepare()
     from rookery.workers.acting.evaluator import Evaluator
 

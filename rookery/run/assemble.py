@@ -39,7 +39,7 @@ class Parts(NamedTuple):
 
 
 def assemble(cfg: Config) -> Parts:
-    """The environment's spaces, the agent and the plan of the topology; ConfigError where they do not fit together."""
+    """Build the environment's spaces, the agent and the plan of the topology; ConfigError where they do not fit together."""
     with _refusing():
         try:
             spec = spec_of(cfg)
@@ -65,7 +65,7 @@ def assemble(cfg: Config) -> Parts:
 
 
 def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:
-    """The demonstrations that a config names, checked against the spaces; ConfigError where it needs some and has none."""
+    """Read the demonstrations that a config names and check them against the spaces; ConfigError where they are missing."""
     path, ratio = (getattr(cfg.algorithm, name, None) for name in ("demonstrations", "demo_ratio"))
     if not path and not ratio:
         return None
@@ -85,7 +85,7 @@ def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:
 
 
 def spec_of(cfg: Config) -> Spec:
-    """The spaces of the environment. One that changes the working directory when it is made has not moved us."""
+    """Return the spaces of the environment; undo a change of the working directory that making it may cause."""
     with contextlib.chdir(Path.cwd()):
         return envs.spec_of(cfg.env, processes=processes_of(cfg), **cfg.env_options)
 
@@ -96,7 +96,7 @@ def processes_of(cfg: Config) -> envs.Processes:
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """A ValueError that Rookery raises while building is about what was asked for; one from elsewhere may be a bug."""
+    """Turn a ValueError that Rookery raises while building into a ConfigError; one from elsewhere may be a bug."""
     try:
         yield
     except ValueError as error:
@@ -126,7 +126,7 @@ class PoolFactory:
 
 
 def pool_factory(cfg: Config, plan: Plan | None = None) -> PoolFactory:
-    """plan: whose workers share the cores of a machine; None: one pool has them all."""
+    """Make the factory of environment pools. plan: its workers share the cores of a machine; None: one pool has them all."""
     workers = 1 if plan is None else max((node.most for node in plan.nodes if node.hosted and node.envs), default=1)
     if plan is not None and cfg.run.runtime == "local" and plan.of_role("host"):
         workers = 1  # all environments are in one pool
@@ -137,7 +137,7 @@ def pool_factory(cfg: Config, plan: Plan | None = None) -> PoolFactory:
 
 
 def open_runtime(cfg: Config, plan: Plan) -> Runtime:
-    """Where the workers of a run will live. Ray is imported here, and only if it was asked for."""
+    """Open the runtime that hosts the workers of a run. Ray is imported here, and only if it was asked for."""
     many = cfg.run.learner_processes
     if cfg.run.runtime == "local":
         from rookery.runtime.local import LocalRuntime
@@ -164,7 +164,7 @@ def open_runtime(cfg: Config, plan: Plan) -> Runtime:
 
 
 def newest_checkpoint(run: Run) -> Path:
-    """The newest valid checkpoint of a run, with a warning that names those skipped; an error if there is none."""
+    """Find the newest valid checkpoint of a run, with a warning that names those skipped; an error if there is none."""
     path, skipped = checkpoint.newest(run.checkpoints)
     why = "; ".join(reason for _, reason in skipped)
     if path is None:
@@ -175,7 +175,7 @@ def newest_checkpoint(run: Run) -> Path:
 
 
 def saved_params(agent: Agent, snapshot: PyTree, policy: str = MAIN) -> PyTree:
-    """The parameters of a policy in a topology's snapshot, in the shape that `agent` gives them."""
+    """Return the parameters of a policy in a topology's snapshot, as the tree that `agent` makes."""
     import jax
 
     from rookery import ops

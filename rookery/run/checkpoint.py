@@ -76,19 +76,19 @@ class StorageError(CheckpointError):
 
 
 def path_of(checkpoints: Path, updates: int) -> Path:
-    """The name that sorts: `update-0000000200`."""
+    """Return the path of a checkpoint; names sort by updates: `update-0000000200`."""
     return Path(checkpoints) / f"update-{updates:010d}"
 
 
 def updates_of(path: Path) -> int:
-    """The number in the name of one that is `listed`."""
+    """Return the number of updates in the name of a checkpoint that is `listed`."""
     match = _CHECKPOINT.fullmatch(path.name)
     assert match is not None, path
     return int(match[1])
 
 
 def listed(checkpoints: Path) -> list[Path]:
-    """The directories with the name of a checkpoint, whole or not, the highest number first."""
+    """List the directories with the name of a checkpoint, whole or not, the highest number first."""
     try:
         entries = [entry for entry in os.scandir(checkpoints) if entry.is_dir(follow_symlinks=False)]
     except OSError:
@@ -100,7 +100,7 @@ def listed(checkpoints: Path) -> list[Path]:
 
 
 def newest(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest whole checkpoint (None if there is none), and those newer that were skipped, with the reason."""
+    """Find the newest whole checkpoint (None if there is none), and those newer that were skipped, with the reason."""
     skipped: list[tuple[Path, str]] = []
     for path in listed(checkpoints):
         try:
@@ -153,7 +153,7 @@ class Contents(NamedTuple):
         return cls(node, placed, sealed, meta)
 
     def held(self, checkpoints: Path, limit: int) -> Contents | None:
-        """The same in memory of its own, so that what it was taken from may change; None if that is more than `limit` bytes.
+        """Copy into memory of its own, so that what it was taken from may change; None if that is more than `limit` bytes.
 
         Sealed chunks that a checkpoint there holds are not copied: they will be linked."""
         known = _sealed_before(checkpoints) if self.sealed else {}
@@ -227,7 +227,7 @@ def _write_arrays(temporary: Path, placed: list[Placed]) -> list[FileEntry]:
 
 
 def _write_sealed(temporary: Path, sealed: list[Sealed]) -> list[FileEntry]:
-    """Links what another checkpoint here holds under the same name, and writes the rest."""
+    """Link what another checkpoint here holds under the same name, and write the rest."""
     known = _sealed_before(temporary.parent) if sealed else {}
     files = []
     for one in sealed:
@@ -257,7 +257,7 @@ def _link(path: Path, new: Path) -> None:
 
 
 def _sealed_before(checkpoints: Path) -> dict[str, tuple[Path, FileEntry]]:
-    """The files of sealed chunks in checkpoints whose manifest is right: name -> where, and its digest."""
+    """Find the files of sealed chunks in checkpoints whose manifest is right: name -> path and entry, with the digest."""
     found: dict[str, tuple[Path, FileEntry]] = {}
     for path in listed(checkpoints):
         with contextlib.suppress(CheckpointError), _opened(path) as handle:
@@ -307,7 +307,7 @@ def _publish(temporary: Path, directory: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Out of sight in one step, so that a half-removed checkpoint is never listed; then removed."""
+    """Hide in one step, so that a half-removed checkpoint is never listed; then remove."""
     hidden = path.with_name(f"{_TEMPORARY}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     os.rename(path, hidden)
     shutil.rmtree(hidden, ignore_errors=True)
@@ -341,7 +341,7 @@ def _sweep(parent: Path) -> None:
 
 
 def load(directory: Path) -> tuple[Any, dict[str, Any]]:
-    """The tree and the meta. Nothing is returned before every digest has been found right; arrays own their memory."""
+    """Load the tree and the meta. Nothing is returned before every digest has been found right; arrays own their memory."""
     directory = Path(directory)
     with _opened(directory) as handle:
         manifest = _check(handle, directory)
@@ -363,7 +363,7 @@ def verify(directory: Path) -> None:
 
 
 def read_meta(directory: Path) -> dict[str, Any]:
-    """The meta alone: the manifest is verified, of the arrays only that their files have the right sizes."""
+    """Read the meta alone: the manifest is verified, of the arrays only that their files have the right sizes."""
     directory = Path(directory)
     with _opened(directory) as handle:
         return _check(handle, directory).meta
@@ -371,7 +371,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _opened(directory: Path) -> Iterator[int]:
-    """The directory by handle: what is read belongs together even if names change meanwhile."""
+    """Open the directory by handle: what is read belongs together even if names change meanwhile."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -401,7 +401,7 @@ def _open_file(handle: int, path: Path) -> io.FileIO:
 
 
 def _check(handle: int, directory: Path) -> Manifest:
-    """The manifest, every file of which is there in its size: what will be allocated fits what is on disk."""
+    """Read the manifest, and check that its files are there in their sizes: what will be allocated fits what is on disk."""
     path = directory / MANIFEST
     with _open_file(handle, path) as file:
         size = os.fstat(file.fileno()).st_size

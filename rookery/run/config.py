@@ -40,21 +40,21 @@ class RunOptions:
     total_steps: Long = 1_000_000
     """Environment steps to train for."""
     total_updates: Long | None = None
-    """Stop after so many updates, if they come first."""
+    """Stop after this many updates at the latest."""
     seconds: Positive | None = None
-    """Stop after this long, start-up included."""
+    """Stop after this many seconds, start-up included."""
     stop_return: Finite | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
     stop_eval_return: Finite | None = None
     """Stop when an evaluation of the greedy policy reaches this mean return, and keep that policy."""
     seed: Seed = 0
-    """Of environments, network and actions."""
+    """Random seed of environments, network and actions."""
     run: str | None = None
-    """Name of its directory; None: made of system, environment and time."""
+    """Name of the run's directory; None: made of system, environment and time."""
     runs: str = "runs"
     """The directory that holds the runs."""
     runtime: Literal["local", "ray"] = "local"
-    """Threads, or Ray actors."""
+    """Workers are threads, or Ray actors."""
     address: str | None = None
     """Ray cluster to join; None: start one here."""
     devices: Workers = 1
@@ -65,31 +65,31 @@ class RunOptions:
     learner: Resources = field(default_factory=Resources)
     shard: Resources = field(default_factory=Resources)
     eval_episodes: Annotated[int, Range(0, 10_000)] = 20
-    """Greedy episodes each; 0: none at the end."""
+    """Greedy episodes per evaluation; 0: no evaluation."""
     eval_every: Long | None = None
-    """Updates in between; None: only at the end, or 20 times with --stop-eval-return."""
+    """Updates between evaluations; None: only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
-    """Updates in between; None: a tenth of the run."""
+    """Updates between saves; None: a tenth of the run."""
     keep_checkpoints: Count = 3
-    """Older ones are removed; checkpoints/best stays."""
+    """Newest checkpoints to keep, beside checkpoints/best."""
     env_processes: Annotated[int, Range(0, 4096)] | None = None
-    """Worker processes for environments that Python steps one by one, per collector; 0: none; by default, measured."""
+    """Processes per collector for environments in Python; 0: step in process; None: measured."""
     env_step_seconds: Positive = 60.0
-    """After which a step counts as hung."""
+    """Time limit of an environment step."""
     env_restarts: Natural = 10
-    """Of a failing environment, without progress."""
+    """Restarts of a failing environment, without progress, before the run fails."""
     env_max_mb: Positive | None = None
-    """Recycle larger environment processes."""
+    """Replace environment processes larger than this."""
     on_nan: OnNan = "stop"
-    """When an environment answers NaN or infinity."""
+    """What to do when an environment returns NaN or infinity."""
     strict_security: bool = False
-    """Refuse what asks for no token."""
+    """Refuse clusters and ports without token authentication, instead of warning."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
 
     @property
     def learner_processes(self) -> int | None:
-        """None: the learner lives with the driver. Resources that are asked for put it elsewhere."""
+        """Learner processes; None: the learner lives with the driver. Resources (--learner.*) put it into one of its own."""
         return 1 if self.learners is None and self.learner != Resources() else self.learners
 
 
@@ -109,12 +109,12 @@ class Config:
     torso: Any = None  # a network of the user's own: (init, apply)
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be right, wherever it comes from; all of it at once."""
+        """Refuse options that cannot be right, wherever they come from; all of them at once."""
         refuse(problems(self))
 
     @property
     def custom(self) -> tuple[str, ...]:
-        """The parts that are Python objects of the user's: no file and no command can bring them back."""
+        """Parts that are Python objects of the user's: no file and no command can bring them back."""
         theirs = {
             "env": not isinstance(self.env, str),
             "algorithm": self.system not in systems.SYSTEMS,
@@ -128,7 +128,7 @@ class Config:
         return self.env if isinstance(self.env, str) else getattr(self.env, "__name__", type(self.env).__name__)
 
     def settled(self) -> Config:
-        """With a rollout length where it was left to the run: from here on it is that of the run, however it goes on."""
+        """Choose the rollout length where it was left to the run; a resumed run keeps the one chosen."""
         if getattr(self.algorithm, "rollout_length", 1) is not None:
             return self
         per_row = self.topology.steps_per_update(dataclasses.replace(self.algorithm, rollout_length=1))
@@ -138,7 +138,7 @@ class Config:
         return dataclasses.replace(self, algorithm=algorithm)
 
     def _separate(self) -> bool:
-        """Do policy and value have a network each? What is wrong with an environment is said where it is made for good."""
+        """Return whether policy and value have a network each. A broken environment is reported where it is made for good."""
         from rookery.networks.network import separate
         from rookery.run.assemble import spec_of
 
@@ -153,7 +153,7 @@ class Config:
 
     @property
     def num_updates(self) -> int:
-        """Planned, for schedules: resets are no steps, so a run may need a few more."""
+        """Planned updates, for schedules: resets are no steps, so a run may need a few more."""
         warm_up = self.algorithm.warm_up_steps if hasattr(self.algorithm, "warm_up_steps") else 0
         by_steps = max(1, math.ceil((self.run.total_steps - warm_up) / (self.steps_per_update or 1)))  # 0 is refused later
         return min(by_steps, self.run.total_updates or by_steps)
@@ -168,7 +168,7 @@ class Config:
         return self.fitted.build(spec, num_updates=self.num_updates, torso=self.torso)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for config.json."""
+        """Convert to plain values, for config.json."""
         return {
             "system": self.system,
             "env": self.env_name,
@@ -190,7 +190,7 @@ def resolve(
     torso: Any = None,
     **options: Any,
 ) -> Config:
-    """The config of a named system, or of an algorithm (a dataclass with `build`), with `options` on top.
+    """Resolve the config of a named system, or of an algorithm (a dataclass with `build`), with `options` on top.
 
     An algorithm of Rookery's own brings the topology of the system that it is known by; one of the user's, Sync. Presets are
     those of a named system: an algorithm that is passed is taken as it is, and so is the environment.
@@ -222,7 +222,7 @@ def resolve(
 def from_dict(
     saved: dict[str, Any], *, algorithm: Any = None, env: Any = None, topology: Any = None, torso: Any = None
 ) -> Config:
-    """The config that `to_dict` wrote. What was custom is never imported from a file: it must be passed again."""
+    """Rebuild the config that `to_dict` wrote. What was custom is never imported from a file: it must be passed again."""
     passed = {"algorithm": algorithm, "env": env, "topology": topology, "torso": torso}
     missing = [part for part in saved.get("custom", ()) if passed.get(part) is None]
     if missing:
@@ -249,7 +249,7 @@ def from_dict(
 
 
 def _converted(values: dict[str, Any], kind: Any) -> Any:
-    """A dataclass of plain values. A name that it does not have is an error: what was meant would become its default."""
+    """Make a dataclass from plain values. An unknown name is an error: what was meant would silently become its default."""
     _check_names(values, kind)
     return msgspec.convert(values, kind)
 
@@ -264,13 +264,13 @@ def _check_names(values: Any, kind: Any) -> None:
 
 
 def refuse(wrong: list[str]) -> None:
-    """All that is wrong, at once."""
+    """Raise one ConfigError with all that is wrong; none where nothing is."""
     if wrong:
         raise ConfigError("\n".join([f"{len(wrong)} options cannot be so:", *wrong] if len(wrong) > 1 else wrong))
 
 
 def problems(config: Config) -> list[str]:
-    """Every number that is out of its range, and every combination that no environment could make right."""
+    """List every number that is out of its range or, if there is none, every combination that cannot work anywhere."""
     parts = (config.algorithm, config.topology, config.run)
     found = [problem for part in parts if dataclasses.is_dataclass(part) for problem in ranges.problems(part)]
     return found or [*_contradictions(config)]  # of numbers that cannot be, nothing is derived
@@ -316,7 +316,7 @@ def _contradictions(config: Config) -> Iterator[str]:
 
 
 def check(config: Config, agent: Agent, spec: Spec) -> None:
-    """Refuses a combination that cannot be right, with the reason and the nearest right one."""
+    """Refuse a combination that cannot be right, with the reason and the nearest right one."""
     needs, topology = agent.needs, config.topology
     lag = topology.max_lag()
     name, where = _class_name(config.algorithm), _class_name(topology)
@@ -334,7 +334,7 @@ def check(config: Config, agent: Agent, spec: Spec) -> None:
 
 
 def check_plan(config: Config, agent: Agent, plan: Plan) -> None:
-    """Refuses learners, devices and minibatches that do not fit what a topology hands to its learner."""
+    """Refuse learners, devices and minibatches that do not fit what a topology hands to its learner."""
     needs, where = agent.needs, _class_name(config.topology)
     shared = {"--learners": config.run.learner_processes or 1, "--devices": config.run.devices}
     if max(shared.values()) > 1 and not plan.of_role("collector", "host"):
@@ -352,7 +352,7 @@ def check_plan(config: Config, agent: Agent, plan: Plan) -> None:
 
 
 def _check_minibatches(config: Config, columns: int) -> None:
-    """Of the columns of a batch, where they are sequences that stay whole, else of its rows."""
+    """Refuse minibatches that do not divide a batch: by columns where sequences stay whole (recurrent), else by rows."""
     algorithm, minibatches = config.settled().algorithm, getattr(config.algorithm, "minibatches", 1)
     if minibatches in (1, None):
         return
@@ -365,7 +365,7 @@ def _check_minibatches(config: Config, columns: int) -> None:
 
 
 def command(config: Config) -> str:
-    """A shell command that repeats the run, with every option that differs from the system's defaults."""
+    """Write a shell command that repeats the run, with every option that differs from the system's defaults."""
     if config.custom:
         return f"# made in Python with {' and '.join(config.custom)} of its own: no command repeats it"
     words, topology = ["rookery", "train", config.system, "--env", config.env_name], type(config.topology)
@@ -381,7 +381,7 @@ def command(config: Config) -> str:
 
 
 def _env_differences(config: Config, base: Config) -> dict[str, Any]:
-    """Options of the environment that no preset gives; of one that it gives and this config is without, the neutral value."""
+    """Find the environment options that differ from the preset; one that this config lacks is given its neutral value."""
     missing = [name for name in base.env_options if name not in config.env_options]
     neutral = {}
     if missing:
@@ -431,7 +431,7 @@ def text(value: Any) -> str:
 
 
 def _replace(part: Any, values: dict[str, Any]) -> Any:
-    """dataclasses.replace with the types checked."""
+    """Replace fields as dataclasses.replace does, and check names and types."""
     names = {f.name for f in dataclasses.fields(part)}
     for option in values:
         if option not in names:

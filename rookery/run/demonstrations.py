@@ -28,7 +28,7 @@ def write(
     path: str | Path, episodes: Sequence[Played], *, env: Any = None, env_options: dict[str, Any] | None = None,
     spec: Spec | None = None,
 ) -> Demonstrations:  # fmt: skip
-    """Checks episodes against the spaces of an environment (or of `spec`) and writes them to a directory."""
+    """Check episodes against the spaces of an environment (or of `spec`) and write them to a directory."""
     spec = spec or envs.spec_of(env, **env_options or {})
     found = gather(episodes, spec)
     lengths = np.array([len(episode.reward) for episode in found.episodes], np.int64)
@@ -39,7 +39,7 @@ def write(
 
 
 def read(path: str | Path) -> Demonstrations:
-    """What `write` wrote; every byte is checked."""
+    """Read what `write` wrote; every byte is checked."""
     meta = checkpoint.read_meta(Path(path))
     if meta.get("kind") != KIND:
         raise WrongDemonstrations(
@@ -60,7 +60,7 @@ def read(path: str | Path) -> Demonstrations:
 def play(
     env: Any, act: Callable[[TimeStep], PyTree], *, episodes: int, seed: int = 1, env_options: dict[str, Any] | None = None
 ) -> list[Played]:
-    """One episode in each of so many environments; act: what they answered -> their canonical actions [B, ...]."""
+    """Play one episode in each of `episodes` environments; act: their TimeStep -> their canonical actions [B, ...]."""
     from rookery.workers.acting import recorder
 
     pool = envs.make(env, episodes, **env_options or {})
@@ -74,7 +74,7 @@ def record(
     path: str | Path, *, episodes: int, out: str | Path, best: int | None = None, seed: int = 1,
     which: str | int | None = None, root: str | Path = "runs",
 ) -> dict[str, Any]:  # fmt: skip
-    """Plays the greedy policy of a run or a checkpoint and writes the episodes.
+    """Play the greedy policy of a run or a checkpoint and write the episodes.
 
     best: only so many of them, by their returns; which: of the run's policies, as for `rookery.load`.
     """

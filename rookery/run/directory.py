@@ -94,7 +94,7 @@ class Run:
         return self.path / CHECKPOINTS
 
     def shown_as(self, path: Path) -> Path:
-        """Something of the run's, below the path that it was asked for by."""
+        """Return a path inside the run as the user would write it, relative to the path that the run was opened by."""
         return self.shown / path.relative_to(self.path) if path.is_relative_to(self.path) else path
 
     # ------------------------------------------------------------------------------------------- create and find
@@ -103,7 +103,7 @@ class Run:
     def create(
         cls, root: Path | str, name: str | None, config: Mapping[str, Any], command: str, *, base: Path | None = None
     ) -> Run:
-        """A new directory below `root`, locked for writing. `config` names its `system` and `env`; base: as for `Run`."""
+        """Create a directory below `root`, locked for writing. `config` names its `system` and `env`; base: as for `Run`."""
         root, base = Path(root), base or Path.cwd()
         if name is not None and not _NAME.fullmatch(name):
             raise RunError(f"run name {name!r}: use letters, digits and . _ - only; --runs sets the place")
@@ -130,7 +130,7 @@ class Run:
 
     @classmethod
     def open(cls, path_or_name: Path | str, root: Path | str = "runs") -> Run:
-        """The run of that path, name, or unambiguous beginning of a name; a checkpoint's path gives its run."""
+        """Open the run of that path, name, or unambiguous beginning of a name; a checkpoint's path opens its run."""
         given, root = str(path_or_name), Path(root)
         if not given:
             raise RunError("the name of a run is empty. `rookery list runs` shows what there is.")
@@ -154,7 +154,7 @@ class Run:
 
     @staticmethod
     def list(root: Path | str = "runs") -> Rows:
-        """Every run below `root`, the newest first. Damaged files give empty cells, never an error."""
+        """List every run below `root`, the newest first. Damaged files give empty cells, never an error."""
         now = datetime.now(UTC)
         return [row for _, row in sorted((_row(path, now) for path in _runs(Path(root))), key=lambda pair: pair[0])]
 
@@ -178,7 +178,7 @@ class Run:
         return (self.path / CONFIG).is_file()
 
     def what_to_do(self) -> str:
-        """With a run that is there already."""
+        """Advise what to do with a run that is there already, in a sentence."""
         if self._lock is None and _is_locked(self.path / LOCK):
             return "It is being trained and has none yet: wait for it"
         if checkpoint.listed(self.checkpoints):
@@ -282,7 +282,7 @@ class Run:
 
 
 def run_argument(name: str, path: Path | str) -> str:
-    """How the commands are told of a run: by its name where they look for one, else by its path."""
+    """Quote a run for a command: by its name where commands look for one, else by its path."""
     return shlex.quote(name if Path(path) == Path("runs") / name else str(path))
 
 
@@ -302,7 +302,7 @@ def _claim(root: Path, config: Mapping[str, Any]) -> str:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    """What config.json says. Raises OSError, or ValueError where it is not what was written."""
+    """Read config.json. Raises OSError, or ValueError where it is not what was written."""
     data = (path / CONFIG).read_bytes()
     try:
         value = unsealed(data)
@@ -316,7 +316,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _first_digest(config: Any) -> str:
-    """As format 1 had it."""
+    """Compute the digest of a config as format 1 had it."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 

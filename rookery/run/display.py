@@ -70,7 +70,7 @@ class Display(Protocol):
 
 
 def open_display(header: Header, *, json: bool = False, stream: TextIO | None = None) -> Display:
-    """The display that fits: quiet for --json, live in a terminal, else plain lines."""
+    """Open the display that fits: quiet for --json, live in a terminal, else plain lines."""
     stream = stream or sys.stdout
     if json:
         return QuietDisplay()
@@ -135,7 +135,7 @@ class PlainDisplay:
 
 
 def plain_line(row: Row) -> str:
-    """`seconds 12.0 env_steps 124000 ...`; what is not known is left out."""
+    """Format a row as `seconds 12.0 env_steps 124000 ...`; what is not known is left out."""
     pairs: dict[str, object] = {
         "seconds": f"{row.seconds:.1f}", "env_steps": row.env_steps, "total_steps": row.total_steps,
         "trained_steps": row.trained_steps, "updates": row.updates, "episodes": row.episodes,
@@ -210,7 +210,7 @@ class LiveDisplay:
 
 
 def draw(header: Header, row: Row, history: Sequence[float], console: Console) -> Panel:
-    """The panel, for the width, the encoding and the colours of `console`."""
+    """Draw the panel, for the width, the encoding and the colours of `console`."""
     ascii_only = console.options.ascii_only
     letters = ascii_only or console.no_color or console.color_system is None
     width = min(console.width, MAX_WIDTH)
@@ -264,7 +264,7 @@ def _return_cells(row: Row, history: Sequence[float], ascii_only: bool) -> list[
 
 
 def _report_lines(row: Row, width: int) -> list[Text]:
-    """The terms of the loss, then whatever else the algorithm reports, a line or two of each."""
+    """List the terms of the loss, then whatever else the algorithm reports, a line or two of each."""
     cells: dict[str, list[Text]] = {"loss": [], "report": []}
     for name, value in row.report.items():
         term = name.removeprefix("loss/")
@@ -284,13 +284,13 @@ def _speed_cells(row: Row) -> list[Text]:
 
 
 def _stall_lines(row: Row, width: int) -> list[Text]:
-    """A table that holds somebody back says whom and what for, folded to the width."""
+    """Say whom the table holds back and what for, folded to the width."""
     folded = textwrap.wrap((row.waiting or "").removeprefix("waiting: "), width - 8)
     return [Text.assemble((f"{'' if i else 'waiting':8}", "dim"), (line, "yellow")) for i, line in enumerate(folded)]
 
 
 def _time_lines(row: Row, width: int, *, letters: bool) -> list[Text]:
-    """A stacked bar of where the time goes, and its legend. Letters where there are no colours."""
+    """Draw a stacked bar of where the time goes, and its legend. Letters where there are no colours."""
     shares = {name: row.phases[name] for name in PHASES if row.phases.get(name, 0) > 0}
     if not shares:
         return []
@@ -304,7 +304,7 @@ def _time_lines(row: Row, width: int, *, letters: bool) -> list[Text]:
 
 
 def _wrap(cells: Sequence[Text], label: str, width: int) -> list[Text]:
-    """Cells in a row, closer together if that saves a line, on as many lines as they need."""
+    """Lay cells out in a row, closer together if that saves a line, on as many lines as they need."""
     lines: list[Text] = []
     wide = 8 + sum(cell.cell_len + 3 for cell in cells) - 3
     gap = "   " if wide <= width else "  "
@@ -320,7 +320,7 @@ def _wrap(cells: Sequence[Text], label: str, width: int) -> list[Text]:
 
 
 def bar(share: float, width: int, ascii_only: bool = False) -> str:
-    """The filled part of a bar of `width` cells, to an eighth of a cell."""
+    """Draw the filled part of a bar of `width` cells, to an eighth of a cell."""
     if ascii_only:
         return "#" * math.floor(share * width)
     eighths = math.floor(share * width * 8)
@@ -328,7 +328,7 @@ def bar(share: float, width: int, ascii_only: bool = False) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
-    """`values` as a line of `width` characters at most, scaled between their least and greatest."""
+    """Draw `values` as a line of `width` characters at most, scaled between their least and greatest."""
     count = min(width, len(values))
     groups = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
     means = [sum(group) / len(group) for group in groups]
@@ -338,7 +338,7 @@ def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> 
 
 
 def apportion(shares: Sequence[float], cells: int) -> list[int]:
-    """Whole cells that sum to `cells`, by the largest remainder."""
+    """Round shares to whole cells that sum to `cells`, by the largest remainder."""
     total = sum(shares)
     exact = [share / total * cells for share in shares]
     counts = [math.floor(value) for value in exact]
@@ -348,12 +348,12 @@ def apportion(shares: Sequence[float], cells: int) -> list[int]:
 
 
 def number(value: float) -> str:
-    """A return: 12,345 or 183.4 or 0.973."""
+    """Format a return: 12,345 or 183.4 or 0.973."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def short(count: float) -> str:
-    """124k, 1.24M."""
+    """Format a count: 124k, 1.24M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= 0.9995 * size:  # what rounds to a thousand of the smaller unit is one of this
             return f"{count / size:.3g}{letter}" if count / size < 999.5 else f"{count / size:.0f}{letter}"
@@ -361,7 +361,7 @@ def short(count: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """0:07, 12:30, 3:05:00, 2 d 3 h."""
+    """Format a duration: 0:07, 12:30, 3:05:00, 2 d 3 h."""
     if not math.isfinite(seconds):
         return "?"
     minutes, rest = divmod(int(max(seconds, 0)), 60)
@@ -372,5 +372,5 @@ def clock(seconds: float) -> str:
 
 
 def _encodable(text: str, encoding: str | None) -> str:
-    """What the stream cannot show becomes a question mark rather than an error."""
+    """Replace characters that the stream cannot show by question marks."""
     return text.encode(encoding or "utf-8", errors="replace").decode(encoding or "utf-8")

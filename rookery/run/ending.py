@@ -46,7 +46,7 @@ class Outcome:
 
 
 def outcome(trainer: Any, result: Any) -> Outcome:
-    """How a Trainer's run went: its Result, what held it back and what to change."""
+    """Summarise a Trainer's run: its Result, what held it back and what to change."""
     topology, options, m = trainer.config.topology, trainer.config.run, result.metrics
     total, seconds = trainer.meter.total, m["seconds"] - trainer.resumed_at
     start = (trainer.meter.started_at or m["seconds"]) - trainer.resumed_at
@@ -76,7 +76,7 @@ def outcome(trainer: Any, result: Any) -> Outcome:
 def bottleneck(
     row: Row, *, cores: int, collectors: int, num_envs: int, groups: int = 1, overlaps: bool, waiting: str | None = None
 ) -> str:
-    """One sentence that names what held the run back, with its figure, and one that says what to change.
+    """Name what held the run back, with its figure, and say what to change: a sentence each.
 
     overlaps: collectors work while the learner learns. Then `row.phases` are shares of all workers' time, and a learner
     that is idle waits for the collectors; where they take turns, shares are of the clock's time and idle means nothing.
@@ -120,7 +120,7 @@ def bottleneck(
 
 
 def _start_share(row: Row) -> float:
-    """The part of the run before it had its speed: measured, or what the recent rate cannot explain."""
+    """Return the share of the run before it had its speed: measured, or what the recent rate cannot explain."""
     if "start" in row.phases:
         return row.phases["start"]
     if row.seconds <= 0 or row.env_steps_per_s <= 0:
@@ -149,7 +149,7 @@ def _more(cores: int, collectors: int, num_envs: int) -> str:
 
 
 def summary(outcome: Outcome, width: int = 80) -> str:
-    """The last block of text of a run. Sentences are folded to `width`; commands and paths never are."""
+    """Write the last block of text of a run. Sentences are folded to `width`; commands and paths never are."""
     head = {"done": "Done in", "stopped": "Stopped after", "failed": "Failed after"}.get(outcome.status, "Ended after")
     first = (
         f"{head} {_duration(outcome.seconds)}: {outcome.env_steps:,} steps ({outcome.env_steps_per_s:,.0f}/s), "
@@ -187,7 +187,7 @@ def summary(outcome: Outcome, width: int = 80) -> str:
 
 
 def _policy(outcome: Outcome, checkpoint: Path | str, run: str) -> list[tuple[str, str]]:
-    """Where the policy that is kept is, and how it did; where another did better than the last one, how to see that."""
+    """Say where the kept policy is, and its evaluated return; where an earlier one did better, how to evaluate that."""
     path, home = Path(checkpoint).resolve(), Path(outcome.path).resolve()
     place = str(path.relative_to(home) if path.is_relative_to(home) else checkpoint)
     if outcome.best_return is None or outcome.best_steps is None:

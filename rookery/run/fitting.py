@@ -17,7 +17,7 @@ UPDATES = 3_000  # of a run, at least, as far as rollouts can be made shorter fo
 
 
 def settled(algorithm: Any, *, total_steps: int, steps_per_row: float, separate: bool) -> Any:
-    """`algorithm` with a rollout length, which it left to the run (None). steps_per_row: of an update, for each row.
+    """Choose the rollout length that an algorithm leaves to the run (None). steps_per_row: environment steps of a row.
 
     Where policy and value share a network (not `separate`) it is the longest: small batches are too noisy for one that takes
     a single step on each (on a board of 8 x 8 the policy collapses), and gradients of a recurrent one reach no further.
@@ -28,7 +28,7 @@ def settled(algorithm: Any, *, total_steps: int, steps_per_row: float, separate:
 
 
 def fitted(algorithm: Any, *, total_steps: int, num_updates: int) -> Any:
-    """`algorithm` with periods that a run of so many environment steps and updates is long enough for."""
+    """Shorten the target period and the epsilon schedule of an algorithm, where the run is too short for them."""
     changes: dict[str, Any] = {}
     if (period := getattr(algorithm, "target_period", None)) is not None:
         steps = num_updates * getattr(algorithm, "gradient_steps", 1)

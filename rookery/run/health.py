@@ -33,14 +33,14 @@ class History(NamedTuple):
 
     @property
     def improved(self) -> bool | None:
-        """None: no episode ended that could tell."""
+        """Whether the return improved; None: no episode ended that could tell."""
         if self.first_return is None or self.last_return is None:
             return None
         return self.last_return - self.first_return > GAIN * max(abs(self.first_return), abs(self.last_return))
 
 
 def warnings(history: History, algorithm: Any) -> list[str]:
-    """One sentence for each thing that is wrong, the worst first: what, the figure, and the remedy with the option's name.
+    """Write a sentence for each thing that is wrong, the worst first: what, the figure, and the remedy with its option.
 
     algorithm: the dataclass of hyper-parameters; of one that lacks an option, no sentence names it.
     """

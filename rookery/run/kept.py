@@ -67,7 +67,7 @@ class BestPolicy:
         return True
 
     def params(self, agent: Agent) -> PyTree:
-        """The parameters in the shape that `agent` gives them."""
+        """Return the parameters as the tree that `agent` makes."""
         assert self._held is not None, "there was no evaluation yet"
         return loaded_params(agent, {"params": self._held.params})
 
@@ -93,7 +93,7 @@ class BestPolicy:
 
 
 def best_of(checkpoints: Path) -> Path | None:
-    """Where the best policy is, every digest found right; None if there is none. Raises CheckpointError if it is damaged."""
+    """Find the best policy and verify its digests; None if there is none. Raises CheckpointError if it is damaged."""
     damaged: CheckpointError | None = None
     best = checkpoints / BEST
     for path in (best, best.with_name(f"{BEST}.old"), best):  # it is at `.old` for a moment, or after a cut replacement
@@ -109,7 +109,7 @@ def best_of(checkpoints: Path) -> Path | None:
 
 
 def chosen(run: Run, which: str | int | None = None) -> Path:
-    """The checkpoint of a run that is asked for: best, last or a number of updates; None: the one that its result names.
+    """Choose the checkpoint of a run: best, last or a number of updates; None: the one that its result names.
 
     Where the result names the best and that is damaged or gone, the last one is taken, with a warning.
     """
@@ -170,7 +170,7 @@ def _numbered(run: Run, which: str | int) -> Path:
 
 
 def resumable(run: Run) -> Path:
-    """The checkpoint that training goes on from: the one asked for by path, or the newest whole one."""
+    """Choose the checkpoint that training resumes from: the one asked for by path, or the newest whole one."""
     path = run.checkpoint
     if path is None:
         return newest_checkpoint(run)
@@ -184,7 +184,7 @@ def resumable(run: Run) -> Path:
 
 
 def loaded_params(agent: Agent, tree: PyTree) -> PyTree:
-    """The parameters in the tree of either kind of checkpoint, in the shape that `agent` gives them."""
+    """Return the parameters in either kind of checkpoint, as the tree that `agent` makes."""
     if "params" not in tree:
         return saved_params(agent, tree["topology"])
     import jax

@@ -27,7 +27,7 @@ def systems() -> Rows:
 
 
 def matrix() -> Rows:
-    """Algorithm by topology: the systems that are this combination, "yes" where it has no name, "-" where it is refused."""
+    """Tabulate algorithm by topology: the systems of that combination, "yes" where it has no name, "-" where it is refused."""
     named: dict[tuple[str, str], list[str]] = {}
     for s in all_systems.SYSTEMS.values():
         named.setdefault((s.algorithm.split(":")[1], s.topology.split(":")[1]), []).append(s.name)
@@ -37,7 +37,7 @@ def matrix() -> Rows:
 
 
 def allowed(entry: all_systems.System, topology: str) -> bool:
-    """Can this topology drive the algorithm of a system, on some environment? As `rookery train` would find out."""
+    """Return whether a topology can drive the algorithm of a system, on some environment, as `rookery train` would find."""
     from rookery.run.assemble import assemble
     from rookery.run.config import ConfigError, resolve
 
@@ -77,7 +77,7 @@ def runs(root: str = "runs") -> Rows:
 
 
 def table(rows: Rows, width: int | None = None) -> str:
-    """Aligned columns, numbers to the right; what is wider than `width` is cut in its widest column."""
+    """Align rows in columns, numbers to the right; what is wider than `width` is cut in its widest column."""
     names = [name for name in rows[0] if name != "path"]
     cells = [[HEADS.get(name, name) for name in names]] + [[_cell(name, row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
@@ -95,7 +95,7 @@ def table(rows: Rows, width: int | None = None) -> str:
 
 
 def terminal_width() -> int | None:
-    """None where the output is no terminal: a file or a pipe takes lines of any length."""
+    """Return the columns of the terminal; None where the output is none: a file or a pipe takes lines of any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

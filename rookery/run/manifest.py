@@ -93,7 +93,7 @@ def data_name(index: int) -> str:
 
 
 def encode(tree: Any) -> tuple[Any, list[Placed], list[Sealed]]:
-    """The node of a tree, its arrays with the places given to them, and what has a file of its own, after theirs."""
+    """Encode a tree: its node, its arrays with the places given to them, and what has a file of its own, after theirs."""
     placed: list[Placed] = []
     sealed: list[tuple[Sealed, dict[str, Any]]] = []
     try:
@@ -153,7 +153,7 @@ def _next_place(placed: list[Placed], nbytes: int) -> tuple[int, int]:
 
 
 def pack(tree: Any, meta: dict[str, Any], files: list[FileEntry]) -> bytes:
-    """The bytes of the manifest. `tree` is a node."""
+    """Write the bytes of the manifest. `tree` is a node."""
     listing = [{"name": file.name, "bytes": file.nbytes, "sha256": file.sha256} for file in files]
     body = {"format": FORMAT, "rookery": rookery_version(), "files": listing, "tree": tree, "meta": meta}
     try:
@@ -243,7 +243,7 @@ def _files(listing: Any) -> list[FileEntry]:
 
 
 def decode(node: Any, leaf: Callable[[ArrayEntry], Any], place: str = "tree", depth: int = 0) -> Any:
-    """The tree of a node; `leaf` gives what stands for each array, in the order of the tree."""
+    """Decode a node into a tree; `leaf` makes what stands for each array, in the order of the tree."""
     if depth > MAX_DEPTH:
         raise ManifestError("is nested too deeply")
     if node is None or isinstance(node, (bool, int, float, str)):
@@ -280,7 +280,7 @@ def _dtype(name: Any, place: str) -> np.dtype[Any]:
 
 
 def _check_extents(arrays: list[ArrayEntry], files: list[FileEntry]) -> None:
-    """Arrays inside their files, rising, without overlap: what is allocated is never more than what is on disk."""
+    """Check that arrays lie inside their files, rising, without overlap: no more is allocated than is on disk."""
     ends = [0] * len(files)
     for array in arrays:
         if array.file >= len(files):

@@ -69,7 +69,7 @@ class Meter:
 
     @property
     def started_at(self) -> float | None:
-        """When the first update was done; None before."""
+        """Seconds at which the first update was done; None before."""
         return self._first.seconds if self._first else None
 
     @property
@@ -96,7 +96,7 @@ class Meter:
         )
 
     def _shares(self, spent: dict[str, float], wall: float) -> dict[str, float]:
-        """Where collectors and learner work at the same time, of all workers' time; where they alternate, of the clock's."""
+        """Divide the time into phases: of all workers' time where collectors and learner overlap, else of the clock's."""
         n = self._collectors
         total = wall * (n + 1) if self._overlaps else wall
         shares = {name: spent[name] / total / (1 if self._overlaps or name == "learn" else n) for name in PHASES}

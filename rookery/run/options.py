@@ -24,7 +24,7 @@ NUMBERS = tyro.constructors.ConstructorRegistry()
 
 @NUMBERS.primitive_rule
 def _whole_numbers(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
-    """`1e5` is a number of steps like 100000."""
+    """Accept whole numbers written as `1e5`."""
     if info.type is not int:
         return None
     return tyro.constructors.PrimitiveConstructorSpec(
@@ -34,7 +34,7 @@ def _whole_numbers(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructo
 
 
 def whole_number(word: str) -> int:
-    """ValueError where it is none."""
+    """Parse a whole number, also one written as 1e5; ValueError where it is none."""
     try:
         return int(word)
     except ValueError:
@@ -48,7 +48,7 @@ EXACT = 2**53  # whole numbers below it are floats without rounding
 
 
 def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
-    """`base` with the options in `args`, and the flags that are no part of a config: json."""
+    """Parse `args` on top of `base`: the config, and the flags that are no part of one (json)."""
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
@@ -88,7 +88,7 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
 
 
 def _shown(part: Any) -> Any:
-    """`part` as the help shows it: without the network, and None only where it is a choice."""
+    """Rebuild `part` as the help shows it: without nested groups, with ranges in the metavars, and no "default: None"."""
     shown = []
     plain, noted = (typing.get_type_hints(type(part), include_extras=extras) for extras in (False, True))
     for f in dataclasses.fields(part):
@@ -112,7 +112,7 @@ def _shown(part: Any) -> Any:
 
 
 def _word(kind: Any) -> str:
-    """What stands for a value in the help; with a range behind it, it must be short."""
+    """Return the metavar of a type in the help; a range follows it, so it is short."""
     return "NUM" if kind is float else getattr(kind, "__name__", str(kind)).upper()
 
 
@@ -121,7 +121,7 @@ def _values(part: Any) -> dict[str, Any]:
 
 
 def _env_hint(base: Config) -> str:
-    """What is handed to it already, by a preset or by the run that is resumed."""
+    """Show the environment options that a preset, or the run that is resumed, gives already."""
     said = " ".join(f"{name}={text(value)}" for name, value in base.env_options.items())
     return f"(default: {said})" if said else ""
 
@@ -151,7 +151,7 @@ Episodes = Annotated[int, Range(1, 10_000)]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions:
-    """Plays the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
+    """Play the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
 
     which: str | None = None
     """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
@@ -167,7 +167,7 @@ class EvalOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordOptions:
-    """Plays the greedy policy of a run, or of a checkpoint, and writes the episodes for `--demonstrations FILE`."""
+    """Play the greedy policy of a run, or of a checkpoint, and write the episodes for `--demonstrations FILE`."""
 
     out: str
     """The directory that is written."""

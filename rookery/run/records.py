@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 
 def plain(value: Any, not_finite: Callable[[float], Any] = str) -> Any:
-    """`value` as JSON can hold it; `not_finite` says what becomes of NaN and infinities ("nan", "inf" by default)."""
+    """Convert `value` to what JSON can hold; `not_finite` says what becomes of NaN and infinities ("nan", "inf" by default)."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -40,12 +40,12 @@ def plain(value: Any, not_finite: Callable[[float], Any] = str) -> Any:
 
 
 def sealed(value: dict[str, Any]) -> bytes:
-    """A JSON object that ends with the digest of itself without it: `unsealed` finds any byte that is another one."""
+    """Write a JSON object with its own digest at the end: `unsealed` detects any changed byte."""
     return _rendered(value | {DIGEST: hashlib.sha256(_rendered(value)).hexdigest()})
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """The object that `sealed` wrote. Raises ValueError unless it is that, byte for byte."""
+    """Read the object that `sealed` wrote. Raises ValueError unless it is that, byte for byte."""
     value = _object(data)
     if DIGEST not in value or sealed({name: value[name] for name in value if name != DIGEST}) != data:
         raise ValueError("does not match its digest: it was cut short or changed")
@@ -62,7 +62,7 @@ def _rendered(value: Any) -> bytes:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
+    """Replace a file atomically: whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -77,7 +77,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, or {} if there is none."""
+    """Read the object in a JSON file, or {} if there is none."""
     with contextlib.suppress(OSError):
         return _object(path.read_bytes())
     return {}
@@ -117,19 +117,19 @@ class RowFile:
                 _logger.warning("%s: rows are being lost: %s; training goes on", self.path, error.strerror)
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """The rows written so far; a last line that is still being written is left out."""
+        """Read the rows written so far; a last line that is still being written is left out."""
         with contextlib.suppress(FileNotFoundError), open(self.path, "rb") as file:
             for line in file:
                 if row := _object(line):
                     yield row
 
     def last(self) -> dict[str, Any]:
-        """The last whole row, or {}; does not read the whole file."""
+        """Read the last whole row, or {}, without reading the whole file."""
         rows = self.tail()
         return rows[-1] if rows else {}
 
     def tail(self) -> list[dict[str, Any]]:
-        """The last whole rows, about a minute of them; does not read the whole file."""
+        """Read the last whole rows, about a minute of them, without reading the whole file."""
         with contextlib.suppress(OSError), open(self.path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             return [row for line in file.read().split(b"\n") if (row := _object(line))]

@@ -43,7 +43,7 @@ class ConfigRecovered(UserWarning):
 
 
 def config_of(run: Run) -> dict[str, Any]:
-    """The config of a run, as `Config.to_dict` wrote it. Raises ConfigDamaged where neither file has it."""
+    """Read the config of a run, as `Config.to_dict` wrote it. Raises ConfigDamaged where neither file has it."""
     try:
         found: dict[str, Any] = run.config["config"]
         return found
@@ -59,7 +59,7 @@ def config_of(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Resumption:
-    """A checkpoint that is gone on from, until the first step after it."""
+    """A checkpoint that training resumes from, until the first step after it."""
 
     directory: Path
     asked: dict[str, tuple[str, str]]  # options that are not those of the run -> (then, now)
@@ -69,7 +69,7 @@ class Resumption:
 
     @classmethod
     def of(cls, directory: Path, run: Run, meta: dict[str, Any], cfg: Config) -> Resumption:
-        """meta: of the checkpoint. Raises ConfigError where `cfg` contradicts it, CheckpointError where the run itself does."""
+        """Check `cfg` against a checkpoint's meta. ConfigError: `cfg` contradicts it; CheckpointError: the run itself does."""
         try:
             own = run.config["config"]
         except ConfigDamaged:
@@ -86,18 +86,18 @@ class Resumption:
         return cls(directory, asked)
 
     def at(self, snapshot: PyTree) -> Resumption:
-        """With what the topology's snapshot says of itself."""
+        """Add the counters and the lost episodes of the topology's snapshot."""
         env_steps, updates = (int(snapshot["meters"][name]) for name in ("env_steps", "updates"))
         return replace(self, env_steps=env_steps, updates=updates, cut=cut_episodes(snapshot))
 
     def has_begun(self, progress: Any) -> bool:
-        """Was there a step? An update, or more data for a table that waits for it."""
+        """Return whether there was a step: an update, or more data for a table that waits for it."""
         waits = progress.waiting is not None and progress.env_steps > self.env_steps
         return progress.updates > self.updates or waits
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
-        """What does not fit is the fault of the options that were changed; where none was, of the checkpoint."""
+        """Turn an error while restoring into a ConfigError where options were changed, else into a CheckpointError."""
         try:
             yield
         except UNFIT as error:
@@ -112,7 +112,7 @@ class Resumption:
 
 
 def take_over(run: Run, cfg: Config, resumption: Resumption) -> None:
-    """A run's directory goes on from the checkpoint, with that config; what came after it is dropped. Raises StorageError."""
+    """Rewind a run's directory to the checkpoint, with that config; rows and result after it go. Raises StorageError."""
     now = cfg.to_dict()
     try:
         before = run.config["config"]
@@ -132,7 +132,7 @@ def take_over(run: Run, cfg: Config, resumption: Resumption) -> None:
 
 
 def misfit(directory: Path, error: Exception) -> CheckpointError:
-    """Of a checkpoint whose digests are right, but whose content is not what its config says."""
+    """Make the error for a checkpoint whose digests are right, but whose content is not what its config says."""
     return CheckpointError(
         f"{directory} is whole, but does not hold what its config says: {_told(error)}. Use an older checkpoint of the run."
     )
@@ -144,7 +144,7 @@ def _told(error: Exception) -> str:
 
 
 def changes(saved: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Name -> (then, now) of every option that is not the same. One that `saved` does not know yet is as it always was."""
+    """Map every option that differs to (then, now). One that `saved` does not know yet counts as unchanged."""
     before, after = ({name: value for name, value in flat(plain(config)) if _is_option(name)} for config in (saved, now))
     absent = lambda name: "nothing" if name.startswith("env_options.") else after[name]
     return {name: (then, value) for name, value in after.items() if (then := before.get(name, absent(name))) != value}
@@ -155,7 +155,7 @@ def _is_option(name: str) -> bool:
 
 
 def said(changed: dict[str, tuple[str, str]], whose: str = "the run's") -> str:
-    """--num-envs 64 (the run's: 8)"""
+    """List changed options: --num-envs 64 (the run's: 8)."""
     return ", ".join(f"{_flag(name)} {now} ({whose}: {then})" for name, (then, now) in changed.items())
 
 
@@ -167,7 +167,7 @@ def _flag(name: str) -> str:
 
 
 def cut_episodes(snapshot: PyTree) -> int:
-    """Environments whose state could not be saved: what they were playing ends there, and they begin anew."""
+    """Count the environments whose state could not be saved: their episodes are cut, and they start new ones."""
     if isinstance(snapshot, list):
         return sum(map(cut_episodes, snapshot))
     if not isinstance(snapshot, dict):

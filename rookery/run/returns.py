@@ -20,7 +20,7 @@ class ReturnWindow:
         self._first: list[float] = []
 
     def add(self, total_rewards: Iterable[float], seconds: float) -> None:
-        """Episodes that ended, in their order, `seconds` after the start of the run."""
+        """Add episodes that ended, in their order, `seconds` after the start of the run."""
         for total_reward in total_rewards:
             self._returns.append(float(total_reward))
             if self.episodes == len(self._first) < (self._returns.maxlen or 0):
@@ -31,12 +31,12 @@ class ReturnWindow:
 
     @property
     def return_mean(self) -> float | None:
-        """None until the first episode has ended."""
+        """Mean return of the window; None until the first episode has ended."""
         return sum(self._returns) / len(self._returns) if self._returns else None
 
     @property
     def first_mean(self) -> float | None:
-        """Of the first `size` episodes of the run; None where they are not known."""
+        """Mean return of the first `size` episodes of the run; None where they are not known."""
         return sum(self._first) / len(self._first) if self._first else None
 
     @property
@@ -50,7 +50,7 @@ class ReturnWindow:
         return self.target is not None and self.full and mean is not None and mean >= self.target
 
     def snapshot(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {
             "returns": list(self._returns),
             "first": list(self._first),

@@ -1,4 +1,4 @@
-"""Writes the checkpoints of a run behind its training, one at a time, and outlives a disk that fails for a while.
+"""Write the checkpoints of a run in the background, one at a time, with back-off while the disk fails.
 
 A checkpoint that cannot be written costs a warning: the one before it stays, training goes on, and another is tried soon,
 after 1 s, then 2 s, up to a minute. Only the last one of a run must succeed; it is tried for some seconds.
@@ -37,7 +37,7 @@ class Saver:
         self._again_at = 0.0
 
     def is_due(self, period_is_over: bool) -> bool:
-        """Is it time for one? After a failure, when the pause is over and not earlier."""
+        """Return whether to save now: when the period is over or, after a failure, when the back-off is."""
         if not self._failures:
             return period_is_over
         return self._writing is None and time.monotonic() >= self._again_at
@@ -67,7 +67,7 @@ class Saver:
         return written
 
     def save_best(self, run: Run) -> None:
-        """By the same thread: never two at a time in one directory."""
+        """Write the best policy, in the thread that writes checkpoints: never two at a time in one directory."""
         if self._writing_best is not None and self._writing_best.cancel():  # it still waits for a checkpoint: this one does
             self._writing_best = None
         self._settle_best()
@@ -118,7 +118,7 @@ class Saver:
         self._failures = 0
 
     def wait(self) -> None:
-        """Until nothing is being written, however that ended."""
+        """Wait until nothing is being written, however that ended."""
         writing: list[Future[Any]] = [one for one in (self._writing, self._writing_best) if one is not None]
         wait(writing)
 
@@ -131,7 +131,7 @@ class Saver:
 
 
 def insist(attempt: Callable[[], Path], tell: Callable[[str], None]) -> Path:
-    """For what must be written: a disk that is full for a moment is waited for. Raises the last StorageError."""
+    """Retry, with pauses, a save that must succeed: a disk may be full for a moment. Raises the last StorageError."""
     for pause in LAST_PAUSES:
         try:
             return attempt()
@@ -142,6 +142,6 @@ def insist(attempt: Callable[[], Path], tell: Callable[[str], None]) -> Path:
 
 
 def _check_there(run: Run) -> None:
-    """What is written into a directory that somebody has removed would be found by nobody."""
+    """Refuse to save into a run that somebody has removed: nobody would find it."""
     if not run.is_there:
         raise StorageError(f"{run.shown} is gone, or its config.json is: nothing can be saved there.")

@@ -13,7 +13,7 @@ from rookery.topologies.plan import Node, Plan
 
 
 def describe(cfg: Config) -> tuple[dict[str, Any], str]:
-    """The plan as plain values, and as text."""
+    """Describe the plan as plain values, and as text."""
     cfg = cfg.settled()
     plan = assemble(cfg).plan
     values = {
@@ -48,17 +48,17 @@ def _many(node: Node) -> str:
 
 
 def _of_whom(node: Node, plan: Plan) -> str:
-    """Whose policy it is about, where there are several."""
+    """Name the policy of a node, where there are several."""
     return f" ({node.agent})" if len(plan.agents) > 1 and node.role != "environment" else ""
 
 
 def figure_of(topology: Any, plan: Plan) -> str:
-    """The module whose docstring is the figure."""
+    """Return the module whose docstring is the figure."""
     return "rookery.topologies.central" if plan.of_role("host") else type(topology).__module__
 
 
 def letters(cfg: Config, plan: Plan) -> list[str]:
-    """What the letters of the figure stand for here."""
+    """List what the letters of the figure stand for here."""
     topology = cfg.topology
     meanings = {
         "T": (cfg.algorithm, "rollout_length"), "B": (topology, "num_envs"), "C": (topology, "collectors"),

@@ -11,7 +11,7 @@ CPU_FLAGS = ("--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT",)
 
 
 def prepare() -> None:
-    """Called before the first import of jax; afterwards the flags can no longer be changed, and are left as they are."""
+    """Set XLA's flags and the compilation cache. Where jax is imported already, flags can no longer change and stay."""
     if "jax" not in sys.modules:
         flags = os.environ.get("XLA_FLAGS", "")
         missing = [flag for flag in CPU_FLAGS if flag.split("=")[0] not in flags]
@@ -25,8 +25,8 @@ def prepare() -> None:
 
 
 def use_one_thread() -> None:
-    """Every thread of ours computes what it asks for itself: XLA gets one thread (where somebody has said how many, that
-    holds) and hands nothing over to it, where a decision would wait for the update before it. Before the first computation."""
+    """Give XLA one thread (unless NPROC is set) and dispatch synchronously: each of our threads computes what it asks for
+    itself, so that inference does not queue behind an update. Call it before the first computation."""
     import jax
 
     os.environ.setdefault("NPROC", "1")
@@ -34,7 +34,7 @@ def use_one_thread() -> None:
 
 
 def cache_directory() -> Path:
-    """Below the user's cache, one per kind of processor: compiled code may use instructions that another lacks."""
+    """Return the compilation cache, one per kind of processor: compiled code may use instructions that another lacks."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         kind = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
@@ -44,11 +44,11 @@ def cache_directory() -> Path:
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine() -> dict[str, object]:
-    """What a run's numbers depend on beside its config. Flags that only say where XLA writes what are left out."""
+    """Return what a run's numbers depend on beside its config: cores and XLA flags, without those that only dump files."""
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "dump" not in flag]
     return {"cores": int(os.environ.get("NPROC") or available_cores()), "xla_flags": sorted(flags)}

@@ -28,7 +28,7 @@ CLUSTER_LOST = 7
 
 
 def wanted(args: Sequence[str]) -> bool:
-    """Is this a run on Ray that has no supervisor yet? Decided before anything heavy is imported."""
+    """Return whether this is a run on Ray without a supervisor. Decided before anything heavy is imported."""
     if sys.platform != "linux" or os.environ.get(CHILD) or {"-h", "--help"} & {*args}:
         return False
     if args[:1] not in (["train"], ["resume"]):
@@ -40,7 +40,7 @@ def wanted(args: Sequence[str]) -> bool:
 
 
 def supervise() -> int:
-    """Runs this very command again as a child, to its end. -> the status to leave with."""
+    """Run this very command again as a child, to its end; return the status to leave with."""
     mine, theirs = os.pipe()
     with signals.Shielded():  # an interpreter that is starting would answer what is passed on with a traceback
         child = subprocess.Popen(
@@ -62,13 +62,13 @@ def supervise() -> int:
 
 
 def tell(run: Path) -> None:
-    """Called by the driver: which run it is, and how result.json stands now. Nothing happens where nobody supervises."""
+    """Tell the supervisor, if there is one, which run the driver works on, and how result.json stands now."""
     if pipe := os.environ.get(CHILD):
         os.write(int(pipe), f"{run.absolute()}\n{_written(run)}\n".encode())
 
 
 def _has_result(told: Sequence[str]) -> bool:
-    """Has the driver itself said how it ended?"""
+    """Return whether the driver itself has written how it ended."""
     return str(_written(Path(told[0]))) != told[1]
 
 
@@ -80,7 +80,7 @@ def _written(run: Path) -> int:
 
 
 def _tell_loss(path: Path, status: int) -> int:
-    """What is said in place of a driver that could not."""
+    """Report the loss of the cluster in place of a driver that could not."""
     from rookery.run import checkpoint
     from rookery.run.directory import Run, run_argument
 
@@ -108,7 +108,7 @@ def _value(args: Sequence[str], flag: str) -> str | None:
 
 
 def _saved_runtime(run: str, root: str) -> str | None:
-    """Of a run, by its path or name, or the path of one of its checkpoints; None where that cannot be read here."""
+    """Read the runtime of a run, by its path or name, or the path of a checkpoint; None where that cannot be read here."""
     places = (Path(run), Path(root) / run, Path(run).parent.parent)
     for place in places:
         try:

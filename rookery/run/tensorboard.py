@@ -43,7 +43,7 @@ class TensorBoard:
             self._give_up(error)
 
     def write(self, scalars: Mapping[str, Any], env_steps: int) -> None:
-        """The numbers of a row at `env_steps`; what is no finite number is left out."""
+        """Write the numbers of a row at `env_steps`; what is no finite number is left out."""
         if self._writer is None:
             return
         event = self._event(wall_time=datetime.now().timestamp(), step=int(env_steps))
@@ -70,6 +70,6 @@ class TensorBoard:
 
 
 def require_tensorboard(*, wanted: bool) -> None:
-    """Raises MissingExtra when it was asked for and is not installed; imports nothing."""
+    """Raise MissingExtra when it was asked for and is not installed; imports nothing."""
     if wanted and find_spec("tensorboardX") is None:
         raise MissingExtra(MISSING)

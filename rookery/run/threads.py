@@ -24,7 +24,7 @@ IMAGE = 36  # sides from here on are read by Nature's convolutions (networks/enc
 
 
 def limit(cfg: Config) -> None:
-    """Before the first computation; NPROC, where somebody has set it, stays as it is."""
+    """Give XLA one thread where that is faster; call it before the first computation. NPROC, where it is set, stays."""
     if one_is_enough(cfg):
         startup.use_one_thread()
 
@@ -42,7 +42,7 @@ def one_is_enough(cfg: Config) -> bool:
 
 
 def _small(cfg: Config) -> bool:
-    """Images go through convolutions, which want every core; boards and vectors do not."""
+    """Return whether observations are boards or vectors: images go through convolutions, which want every core."""
     if isinstance(cfg.env, str) and is_jax_id(cfg.env):
         return True
     try:

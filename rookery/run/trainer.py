@@ -81,7 +81,7 @@ class Trainer:
         return trainer
 
     def _setup(self, cfg: config.Config, began: float | None) -> None:
-        """Everything that can be refused is refused here, before a worker starts and before a directory is made."""
+        """Build the parts of the run; refuse all that can be refused before a worker starts and before a directory is made."""
         from rookery.workers.acting.evaluator import Evaluator
 
         cfg = cfg.settled()
@@ -126,7 +126,7 @@ class Trainer:
     # ----------------------------------------------------------------------------------------------- driving
 
     def advance(self) -> Any:
-        """One step of the topology: at least one update, or a sign of life after half a second."""
+        """Advance the topology by a step: at least one update, or a sign of life after half a second."""
         self._saver.poll()
         with self._resumption.restoring() if self._resumption else contextlib.nullcontext():
             if self._driver is None:
@@ -149,7 +149,7 @@ class Trainer:
         return progress
 
     def __iter__(self) -> Iterator[Any]:
-        """Advances until the budget is spent or a goal is reached."""
+        """Advance until the budget is spent or a goal is reached."""
         while self.stopped_because is None:
             yield self.advance()
 
@@ -176,17 +176,17 @@ class Trainer:
         self.say(text)
 
     def _note_hang(self, error: envs.EnvironmentFailed) -> None:
-        """The next step of the topology raises it: the thread that hangs is abandoned."""
+        """Note the error, which the next `advance` raises: the thread that hangs is abandoned."""
         self._hangs = error
 
     def _tell_incident(self, incident: envs.Incident) -> None:
-        """The first line to the user, and all of it to the run's log."""
+        """Show the first line to the user, and write all of it to the run's log."""
         many = f"{len(incident.env_ids)} environments were" if len(incident.env_ids) > 1 else "it was"
         _logger.warning("%s rebuilt (%s): %s", many, incident.kind, incident.message)
         self.say(f"{incident.message.splitlines()[0]}; {many} rebuilt, see log.txt")
 
     def _schedule(self, progress: Any) -> None:
-        """Evaluates, saves and stops when it is time. Counted in updates, so that a repeated run does the same."""
+        """Evaluate, save and stop when it is time. Periods are counted in updates, so that a repeated run does the same."""
         options, updates = self.config.run, progress.updates
         planned = self.config.num_updates
         every = options.eval_every or (max(1, planned // 20) if options.stop_eval_return is not None else None)
@@ -216,7 +216,7 @@ class Trainer:
         return goal is not None and mean is not None and mean >= goal
 
     def evaluate(self) -> Any:
-        """Plays whole greedy episodes with the newest parameters, on environments of their own; the best are kept."""
+        """Play whole greedy episodes with the newest parameters, on environments of their own; keep the best policy."""
         progress = self.progress
         evaluation = self._evaluator.evaluate(progress.params)
         self.eval_return_mean = evaluation.return_mean
@@ -232,7 +232,7 @@ class Trainer:
         return evaluation
 
     def _evaluate_kept(self, *, play: bool) -> None:
-        """Sets `eval_return_mean` to that of the policy which is kept; play: by an evaluation of its own."""
+        """Set `eval_return_mean` to that of the policy which is kept; play: by an evaluation of its own."""
         if self.kept == LAST:
             if play:
                 self.evaluate()
@@ -242,7 +242,7 @@ class Trainer:
             self.eval_return_mean = self.best.eval_return_mean
 
     def tune(self, **values: float) -> None:
-        """Changes hyper-parameters of the main policy while the run goes on, from the next update on.
+        """Change hyper-parameters of the main policy while the run goes on, from the next update on.
 
         Those that its algorithm names as `leaves` (learning_rate ...): nothing is compiled again, checkpoints hold them."""
         while self.progress is None or self.progress.snapshot is None:
@@ -259,7 +259,7 @@ class Trainer:
         return self._saver.last
 
     def save(self) -> Path:
-        """Writes a checkpoint that training continues from; returns its directory."""
+        """Write a checkpoint that training continues from; return its directory."""
         if self.progress is None:
             self.advance()
         while self.progress.snapshot is None or self._resumption is not None:
@@ -267,7 +267,7 @@ class Trainer:
         return self._save()
 
     def _save(self, *, behind: bool = False) -> Path:
-        """behind: while training goes on, and a disk that fails is no error."""
+        """Save a checkpoint. behind: while training goes on, and a disk that fails is no error."""
         while True:
             with contextlib.suppress(Gone):  # with a shard, before it was written: the next snapshot is without that
                 return self._write(self.progress.snapshot(), behind=behind)
@@ -286,7 +286,7 @@ class Trainer:
         return checkpoint.path_of(run.checkpoints, updates)
 
     def _catch_up(self, snapshot: PyTree) -> None:
-        """A topology that drains before it saves trains on while it does: the snapshot is ahead of the last progress."""
+        """Advance the progress to the snapshot: a topology that drains before it saves trains on while it does."""
         meters, updates = snapshot["meters"], self.progress.updates
         counts = {name: int(meters[name]) for name in ("env_steps", "trained_steps", "updates", "episodes")}
         self.progress = dataclasses.replace(self.progress, **counts)
@@ -298,7 +298,7 @@ class Trainer:
             self.progress = dataclasses.replace(self.progress, policies=newest)
 
     def restore(self, path: str | Path) -> None:
-        """Continues from a checkpoint (or from a run's newest valid one), whatever was done so far is dropped."""
+        """Continue from a checkpoint (or from a run's newest valid one); whatever was done so far is dropped."""
         self._saver.settle()
         self._stop_driver()
         run = Run.open(path, self._base / self.config.run.runs)
@@ -326,7 +326,7 @@ class Trainer:
         self.progress, self.stopped_because, self._ended_by_evaluation = None, None, False
 
     def continue_run(self, run: Run, directory: Path) -> None:
-        """Goes on in that run's directory, from one of its checkpoints: what was written after it is written again.
+        """Continue in that run's directory, from one of its checkpoints: what was written after it is written again.
 
         Only when the first step has succeeded is anything there changed. The best policy stays what it was, also if it is
         younger than the checkpoint: it was evaluated, and it is there.
@@ -337,7 +337,7 @@ class Trainer:
         self.best.read(run.checkpoints)
 
     def _go_on(self, resumption: Resumption) -> None:
-        """The first step after a checkpoint has succeeded: the run that it continues is its own from now on."""
+        """Take over the run that is resumed, now that the first step after its checkpoint has succeeded."""
         if self._continues and self._run is not None:
             take_over(self._run, self.config, resumption)
         self._resumption = None
@@ -357,7 +357,7 @@ class Trainer:
 
     @property
     def _waits_to_continue(self) -> bool:
-        """Is the run still as it was left, and not to be touched?"""
+        """Whether the run is still as it was left, and not to be touched."""
         return self._continues and self._resumption is not None
 
     # ------------------------------------------------------------------------------------------- telling
@@ -377,7 +377,7 @@ class Trainer:
 
     @functools.cached_property
     def num_parameters(self) -> int:
-        """Of the network: what is learned by gradient."""
+        """Number of parameters of the network: what is learned by gradient."""
         import jax
 
         from rookery import ops
@@ -390,7 +390,7 @@ class Trainer:
         return self._open_run()
 
     def row(self) -> Row:
-        """How it stands, for the display and the metrics."""
+        """Report the state of the run, for the display and the metrics."""
         progress, meter = self.progress, self.meter
         total = self.config.run.total_steps
         rate = meter.recent.env_steps_per_s
@@ -430,7 +430,7 @@ class Trainer:
         self._display.update(row)
 
     def metrics(self) -> dict[str, Any]:
-        """The numbers of `rookery train --json`."""
+        """Return the numbers of `rookery train --json`."""
         p, total = self.progress, self.meter.total
         return {
             "run": str(self._run.shown) if self._run else None,
@@ -454,7 +454,7 @@ class Trainer:
         }
 
     def policy(self) -> Any:
-        """The policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
+        """Return the policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
         import jax
         import numpy as np
 
@@ -464,7 +464,7 @@ class Trainer:
         return Policy(self.agent, self.spec, jax.tree.map(np.array, params))
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
-        """Saves, evaluates, writes the result and closes. What is told and returned is what the kept checkpoint holds."""
+        """Save, evaluate, write the result and close. What is reported and returned is what the kept checkpoint holds."""
         self._save_last()
         if not self.best.is_written:  # the disk may be well again
             self._saver.save_best(self.run)
@@ -490,12 +490,12 @@ class Trainer:
             raise checkpoint.StorageError(f"{error} {self.last_good(go_on=True)}") from error
 
     def _judged(self) -> list[str]:
-        """What was wrong with how it learned."""
+        """Write warnings on how the run learned."""
         past = health.History(self.run.metrics.tail(), self.returns.first_mean, self.return_mean)
         return health.warnings(past, self.config.fitted)
 
     def fail(self, reason: str) -> None:
-        """Says in the run's directory how it ended; the last checkpoint stays as it is."""
+        """Record in the run's directory why it failed; the last checkpoint stays as it is."""
         self.stopped_because = reason
         self._write_result("failed", self.metrics() if self.progress else {})
 
@@ -507,7 +507,7 @@ class Trainer:
             self._written_result = self._run.write_result(status, metrics | more | told)
 
     def last_good(self, *, go_on: bool = False) -> str:
-        """A sentence on the checkpoint that is left; go_on: and the command that continues from it."""
+        """Write a sentence on the checkpoint that is left; go_on: and the command that continues from it."""
         self._saver.wait()
         if not self.run.is_there:
             return f"{self.run.shown} was removed while it was trained, and its checkpoints with it."
@@ -516,7 +516,7 @@ class Trainer:
         return f"Last good checkpoint: {self.run.shown_as(path)}.{command}" if path else "There was no checkpoint yet."
 
     def interrupt(self, name: str) -> bool:
-        """Asks for an end, from any thread: steps and updates under way are finished, evaluations are not.
+        """Ask for an end, from any thread: steps and updates under way are finished, evaluations are not.
 
         False: nothing was trained yet that could be saved."""
         self._interrupted = True
@@ -524,7 +524,7 @@ class Trainer:
         return self.progress is not None
 
     def leave(self, name: str) -> str:
-        """Says in the run's directory that there was no time to finish, and what is left; for another thread than the run's.
+        """Record that there was no time to finish; return a sentence on what is left. Called by another thread than the run's.
 
         A run that was to be resumed, and did not come to it, stays as it was."""
         began = self.progress is not None
@@ -536,7 +536,7 @@ class Trainer:
         return f"{why}. {self.last_good(go_on=True)}"
 
     def show(self, *, json: bool = False) -> None:
-        """Draws the progress from now on: live in a terminal, else as lines; nothing with `json`."""
+        """Draw the progress from now on: live in a terminal, else as lines; nothing with `json`."""
         run = self._open_run()
         header = Header(
             name=run.name, system=self.config.system, env=self.config.env_name, path=run.shown,
@@ -546,11 +546,11 @@ class Trainer:
         self._display.message("  ".join(f"{name}: {value}" for name, value in self.plan.facts.items()))
 
     def say(self, text: str) -> None:
-        """A line of its own in the display, where there is one."""
+        """Show a line of its own in the display, where there is one."""
         self._display.message(text)
 
     def close(self) -> None:
-        """Ends every worker and lets go of the run's files. A run that nobody finished was stopped."""
+        """Stop every worker and close the run's files. A run that nobody finished counts as stopped."""
         self._display.close()
         if self.progress is not None:
             self._write_result("stopped", self.metrics())

@@ -15,7 +15,7 @@ PACKAGES = ("rookery", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "
 
 
 def rookery_version() -> str:
-    """The version of this package; "unknown" in a source tree that was never installed."""
+    """Return the version of this package; "unknown" in a source tree that was never installed."""
     try:
         return metadata.version("rookery")
     except metadata.PackageNotFoundError:
@@ -23,7 +23,7 @@ def rookery_version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Python, the platform and every package that a run's numbers may depend on and that is installed."""
+    """Return the versions of Python, the platform and every installed package that a run's numbers may depend on."""
     found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     for package in PACKAGES:
         try:
@@ -34,8 +34,8 @@ def versions() -> dict[str, str]:
 
 
 def fingerprint(config: Any = None) -> dict[str, str]:
-    """What two machines that work on one run must have in common: the versions, rookery's own source, and the config as it
-    reads there, as a digest and option by option. An algorithm or topology of the user's may be another file there."""
+    """Return what two machines that work on one run must have in common: the versions, rookery's own source, and the config
+    as it reads there, as a digest and option by option. An algorithm or topology of the user's may be another file there."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -48,7 +48,7 @@ def fingerprint(config: Any = None) -> dict[str, str]:
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(algorithm.learning_rate, 0.001) for every option; without addresses in memory, which differ everywhere."""
+    """Yield ("algorithm.learning_rate", "0.001") for every option, without addresses in memory, which differ everywhere."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from flat(inner, f"{name}.{key}" if name else key)

@@ -48,22 +48,22 @@ class ActorLearner:
     num_envs: Count = 32
     """Environments in all."""
     collectors: Workers | str = 1
-    """A number, or a range such as 2..16: as many as there is room for, more and fewer while the run goes on."""
+    """Collectors (actors): a number, or a range such as 2..16: as many as the cluster has room for, growing and shrinking."""
     groups: Workers = 2
-    """Groups of environments per collector: one steps while the next is decided on."""
+    """Groups of environments per collector: one steps while the policy acts for another."""
     rollouts_per_batch: Workers = 1
     in_flight: Annotated[int, Range(1, 256)] = 2
-    """Rollouts that each collector is asked for ahead of time, so that it never waits for the driver."""
+    """Rollouts requested ahead from each collector, so that it never waits for the driver."""
     prefetch: Annotated[int, Range(0, 256)] = 1
-    """Batches that wait at the learner while it computes."""
+    """Batches queued at the learner while it computes."""
     inference: Literal["local", "central"] = "local"
-    """The policy lives with the environments of each collector, or once, beside the learner: collectors are hosts then."""
+    """local: each collector runs the policy; central: one batched policy beside the learner, collectors only step (SEED RL)."""
     inference_batch: Natural = 0
-    """Of central inference: environments that are decided on together; 0: those of a group."""
+    """Central inference: most environments per forward pass; 0: those of a group."""
     inference_wait_ms: NotNegative | None = 10.0
-    """Of central inference: how long one that has answered waits for a batch to become full; None: until it is."""
+    """Central inference: longest wait for a full inference batch, in milliseconds; None: wait until it is full."""
     inference_lag: Natural = 16
-    """Of central inference: updates that may come during a rollout; if there are more, it is discarded."""
+    """Central inference: discard a rollout during which more updates than this came (not with a replay)."""
 
     refuses, steps_per_update = fixed_rollouts, steps_per_batch
 

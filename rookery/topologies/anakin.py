@@ -55,9 +55,9 @@ class Anakin:
     num_envs: Count = 64
     """Environments of each seed."""
     num_seeds: Workers = 1
-    """Agents that are trained side by side, with the seeds seed, seed + 1, ...; they share the budget of --total-steps."""
+    """Agents trained side by side, with the seeds seed, seed + 1, ...; they share the budget of --total-steps."""
     updates_per_call: Count | None = None
-    """Between two looks of the host; by default those of about 16,384 steps. What is learned does not depend on it."""
+    """Updates per call of the compiled program; None: about 16,384 steps' worth. What is learned does not depend on it."""
 
     def max_lag(self) -> int:
         return 0

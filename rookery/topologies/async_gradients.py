@@ -41,11 +41,11 @@ class AsyncGradients:
     num_envs: Count = 16
     """Environments in all."""
     workers: Workers = 16
-    """Each plays its share of the environments and computes gradients."""
+    """Workers; each plays its share of the environments and computes gradients."""
     groups: Workers = 1
-    """Groups of environments per worker: one steps while the next is decided on."""
+    """Groups of environments per worker: one steps while the policy acts for another."""
     max_staleness: Natural | None = None
-    """A gradient older than so many updates is discarded and counted; by default none is."""
+    """Discard (and count) gradients older than this many updates; None: none."""
 
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         if (reason := shipped_gradients(agent, spec)) is not None:

@@ -41,13 +41,13 @@ class Evolution:
 
     overlaps: ClassVar[bool] = False
     population: Annotated[int, Range(2, MANY)] = 64
-    """Members of a generation; two of them are the two signs of a perturbation."""
+    """Members of a generation, in antithetic pairs (the two signs of a perturbation)."""
     num_envs: Count = 32
-    """Environments in all. Fewer than members: shares take turns, and both signs of a pair start from the same state."""
+    """Environments in all. Fewer than members: shares take turns; both signs of a pair start from the same state."""
     workers: Workers = 1
-    """Workers that evaluate shares."""
+    """Workers that evaluate shares of the population."""
     backups: bool = False
-    """Idle workers evaluate again what a slow one still owes; the first answer counts."""
+    """Let idle workers evaluate the shares of slow ones as well; the first answer counts."""
 
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         if agent.perturb is None:

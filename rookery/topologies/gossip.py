@@ -45,9 +45,9 @@ class Gossip:
     peers: Workers = 4
     """Learners in the ring, each with its share of the environments."""
     groups: Workers = 1
-    """Groups of environments per peer: one steps while the next is decided on."""
+    """Groups of environments per peer: one steps while the policy acts for another."""
     max_staleness: Natural = 8
-    """A peer that is so many steps ahead of its neighbour waits for it; 0: all go in lock-step."""
+    """Steps that a peer may be ahead of its neighbour before it waits; 0: lock-step."""
 
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         if (reason := shipped_gradients(agent, spec)) is not None:

@@ -75,7 +75,7 @@ class Progress:
 
     @property
     def params(self) -> PyTree:
-        """Of the main policy."""
+        """Parameters of the main policy."""
         return self.policies[MAIN].params
 
     @property
@@ -103,5 +103,5 @@ class Topology(Protocol):
 
 
 def policies_of(topology: Any) -> tuple[str, ...]:
-    """The policies that a topology trains, the main one first: those that it names as `policies`, else one."""
+    """List the policies that a topology trains, the main one first: those that it names as `policies`, else one."""
     return tuple(getattr(topology, "policies", (MAIN,)))

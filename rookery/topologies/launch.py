@@ -102,7 +102,7 @@ class Launched:
         }
 
     def futures(self) -> list[Any]:
-        """What to wait for: calls of fleets and tables."""
+        """Collect the calls to wait for, of fleets and tables."""
         return [
             *(future for fleet in self.fleets.values() for future in fleet.waiting()),
             *(future for table in self.tables.values() for future in table.pending()),
@@ -112,7 +112,7 @@ class Launched:
         return min([seconds, *(fleet.within(seconds) for fleet in self.fleets.values())])
 
     def waiting(self) -> str | None:
-        """What a table says of whom it holds back."""
+        """Say which side a table holds back, and what for; None: neither."""
         return next(filter(None, (table.waiting() for table in self.tables.values())), None)
 
 
@@ -180,7 +180,7 @@ class Seat:
 
 
 def seed_of(job: Job, policy: str) -> int:
-    """The seed of a policy's learner and workers: the job's own for the main one, others beside it."""
+    """Derive the seed of a policy's learner and workers: the job's own for the main one, others beside it."""
     return job.seed + list(job.agents).index(policy)
 
 
@@ -267,7 +267,7 @@ def open_table(job: Job, plan: Plan, node: Node) -> Table:
 
 
 def stays_put(job: Job, writer: Node) -> bool:
-    """Whether rollouts stay where they were made, because the learners fetch them from there."""
+    """Return whether rollouts stay where they were made, because the learners fetch them from there."""
     return job.learners is not None and job.runtime.stores and writer.worker is Collector
 
 

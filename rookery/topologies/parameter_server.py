@@ -53,15 +53,15 @@ class ParameterServer:
     workers: Workers = 4
     """Bundles, each with its share of the environments and a replay of its own."""
     shards: Workers = 2
-    """Parts of the parameters, each applying updates by itself."""
+    """Shards of the parameters; each applies its part of every gradient independently."""
     groups: Workers = 1
-    """Groups of environments per bundle: one steps while the next is decided on."""
+    """Groups of environments per bundle: one steps while the policy acts for another."""
     pull_every: Count = 1
-    """Gradients that a bundle computes before it takes the newest parameters."""
+    """Gradients that a bundle computes between two pulls of the newest parameters."""
     max_staleness: Natural | None = None
-    """A gradient older than so many updates is discarded and counted; by default none is."""
+    """Discard (and count) gradients older than this many updates; None: none."""
     outlier_deviations: NotNegative | None = None
-    """One whose loss is so many standard deviations above the running mean is discarded and counted; by default none is."""
+    """Discard (and count) gradients whose loss is this many standard deviations above the running mean; None: none."""
 
     def refuses(self, agent: Agent, spec: Spec) -> str | None:
         return shipped_gradients(agent, spec)

@@ -46,7 +46,7 @@ class Node:
 
     @property
     def span(self) -> tuple[int, int]:
-        """At least and at most how many."""
+        """Least and greatest number of workers."""
         return (self.most if self.least is None else self.least), self.most
 
 
@@ -75,18 +75,18 @@ class Plan(NamedTuple):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The policies that somebody trains, the main one first."""
+        """Policies that somebody trains, the main one first."""
         names = dict.fromkeys(node.agent for node in self.nodes)
         return tuple(sorted(names, key=lambda name: name != MAIN))
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many there are at most, by the name of the node."""
+        """Greatest number of each node, by its name."""
         return {node.name: node.most for node in self.nodes}
 
     @property
     def fleets(self) -> dict[str, tuple[int, int]]:
-        """Workers that a cluster hosts, by role: at least and at most how many."""
+        """Workers that a cluster hosts, by role: least and greatest number."""
         found: dict[str, tuple[int, int]] = {}
         for node in self.nodes:
             if node.hosted:
@@ -101,16 +101,16 @@ class Plan(NamedTuple):
         return (edge for edge in self.edges if edge.target == name and kind in (None, edge.kind))
 
     def between(self, source: str, target: str) -> Edge:
-        """The first edge from one node to another."""
+        """Find the first edge from one node to another."""
         return next(edge for edge in self.out_of(source) if edge.target == target)
 
     def with_count(self, role: str, most: int) -> Plan:
-        """The same plan with another number of the nodes of a role."""
+        """Return the same plan with another count of the nodes of a role."""
         changed = [dataclasses.replace(node, most=most, least=None) if node.role == role else node for node in self.nodes]
         return self._replace(nodes=tuple(changed))
 
     def checked(self) -> Plan:
-        """This plan, if it can be launched; else ValueError: names that stand twice, edges from or to nowhere."""
+        """Return this plan if it can be launched; ValueError for names that stand twice and edges from or to nowhere."""
         names = [node.name for node in self.nodes]
         for what, all_names in (("nodes", names), ("edges", [edge.name for edge in self.edges])):
             if twice := sorted({name for name in all_names if all_names.count(name) > 1}):

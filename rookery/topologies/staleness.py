@@ -52,7 +52,7 @@ class Outliers:
         self.discarded, self._seen, self._mean, self._variance = int(values[0]), int(values[1]), values[2], values[3]
 
     def admits(self, report: dict[str, float]) -> bool:
-        """Decide whether a gradient is applied. report: its own; its loss is the sum of what is named so."""
+        """Decide whether a gradient is applied. report: that of its loss, which is the sum of all terms named loss…."""
         if self._deviations is None:
             return True
         value = abs(sum(value for name, value in report.items() if name.startswith("loss")))

@@ -39,7 +39,7 @@ class Sync:
     """Environments in all."""
     collectors: Workers = 1
     groups: Workers = 1
-    """Groups of environments per collector: one steps while the next is decided on."""
+    """Groups of environments per collector: one steps while the policy acts for another."""
 
     refuses, steps_per_update = fixed_rollouts, steps_per_batch
 

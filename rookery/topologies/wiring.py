@@ -13,7 +13,7 @@ from rookery.workers.learning.learner import Learner
 
 
 def named(noun: str, policy: str) -> str:
-    """The name of a node or edge of a policy: "queue", and "queue/exploiter" of one that is not the main one."""
+    """Name a node or edge of a policy: "queue" of the main one, "queue/exploiter" of another."""
     return noun if policy == MAIN else f"{noun}/{policy}"
 
 
