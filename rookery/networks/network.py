@@ -22,7 +22,7 @@ from rookery.networks.cores import Core, initial_memory
 from rookery.ops import mask_logits, spread
 from rookery.types import Array, PyTree, Spec
 
-Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], Array | Output]]
+Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], PyTree]]  # (init, apply); features or an Output
 
 
 def actor_critic(
@@ -151,7 +151,7 @@ def as_pair(module: nn.Module) -> Torso:
 
 def with_told(torso: Torso) -> Torso:
     """The user's own encoder; of its layers, only the features can be listened to."""
-    def apply(params: PyTree, observation: PyTree) -> Array | Output:
+    def apply(params: PyTree, observation: PyTree) -> PyTree:
         given = torso[1](params, observation)
         return given if isinstance(given, Output) else units.told(given)
 
