@@ -40,5 +40,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, those that are imported late among them."""
+    """List the public names, those that are imported late among them."""
     return sorted(__all__)

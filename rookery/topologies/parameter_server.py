@@ -118,6 +118,7 @@ class ParameterServer:
 class Flight(NamedTuple):
     """A gradient on its way to the shards."""
 
+    number: int  # the version of a shard that has applied it
     place: int  # whose it is
     found: Found
     parts: list[Future[Applied]]  # one for each shard
@@ -198,7 +199,7 @@ class _Server:
             for index, part in enumerate(flight.parts):
                 if part.done() and (now := part.result()).version > self.newest[index].version:
                     self.newest[index] = now
-        while self.flights and all(part.done() for part in self.flights[0].parts):
+        while self.flights and self.version >= self.flights[0].number:  # seen above: a part may have ended since
             self._learned(self.flights.popleft())
 
     def _arrived(self, place: int, found: Found) -> None:
@@ -215,7 +216,7 @@ class _Server:
         self.meters.moved("gradients", len(self.shards))
         cut = [owned(self.job.agent, found.tree, found.tree, index, len(self.shards)) for index in range(len(self.shards))]
         parts = [shard.call(ParameterShard.apply, part) for shard, part in zip(self.shards, cut)]
-        self.flights.append(Flight(place, found, parts))
+        self.flights.append(Flight(self.accepted, place, found, parts))
 
     def _learned(self, flight: Flight) -> None:
         """Count a gradient that every shard has applied."""
