@@ -1,4 +1,4 @@
-"""Six algorithms of very different shape, each a real Agent, so that the contracts pinch here first.
+"""Seven algorithms of very different shape, each a real Agent, so that the contracts pinch here first.
 
 The strict type check of this folder is part of `./check` (mypy needs half a minute for jax when its cache is cold).
 """
@@ -18,12 +18,14 @@ from league_stub import League
 from muzero_stub import MuZero
 from ppo_stub import PPO
 from r2d2_stub import R2D2
+from sac_stub import SAC
 
 from rookery.testing import check_agent, random_rollout
 from rookery.types import Agent, Algorithm, Batch, Gradients, PyTree, Rollout, Spec, TrainState
 
 B = 4
 FLAT = Spec(Box(-1.0, 1.0, (3,)), Discrete(5), "Fake-v0")
+MOTOR = Spec(Box(-1.0, 1.0, (3,)), Box(-2.0, 2.0, (2,)), "FakeMotor-v0")
 BOARD = Spec(Dict({"board": Box(-1.0, 1.0, (9,)), "state": Box(-1.0, 1.0, (2, 2))}), Discrete(9), "FakeBoard-v0")
 CASES: dict[str, tuple[Algorithm, Spec]] = {
     "ppo": (PPO(), FLAT),
@@ -32,6 +34,7 @@ CASES: dict[str, tuple[Algorithm, Spec]] = {
     "es": (ES(), FLAT),
     "muzero": (MuZero(), BOARD),
     "league": (League(), FLAT),
+    "sac": (SAC(), MOTOR),
 }
 
 
@@ -132,6 +135,20 @@ def test_shards_of_a_parameter_server_together_do_what_one_apply_does() -> None:
         parts = joined([getattr(shard, name) for shard in shards])
         for new, old in zip(jax.tree.leaves(parts), jax.tree.leaves(getattr(whole, name))):
             np.testing.assert_allclose(new, old, rtol=1e-6)
+
+
+def test_each_loss_of_an_actor_critic_moves_its_own_part_with_its_own_optimizer() -> None:
+    world = make("sac")
+    state = world.learn(world.state, world.batch, jax.random.key(2)).state
+    for name in (trained := world.agent.trained or ()):
+        actor, critic, temperature = (0.0 if other == name else 1e-3 for other in ("actor", "critic", "temperature"))
+        agent = SAC(learning_rates=(actor, critic, temperature)).build(world.spec)
+        without = jax.jit(agent.learn)(world.state, world.batch, jax.random.key(2)).state
+        for other in trained:
+            moved = world.state if other == name else state
+            pairs = zip(jax.tree.leaves(without.params[other]), jax.tree.leaves(moved.params[other]))
+            assert all(np.array_equal(new, old) for new, old in pairs), f"{name} at rest, {other}"
+        assert set(state.optimizer) == set(trained)
 
 
 def test_evolution_moves_towards_the_member_that_did_better_and_ships_no_observation() -> None:

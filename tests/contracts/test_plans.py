@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from muzero_stub import MuZero
 from plan_stubs import FromFile, League, Population, Refining
 from qtopt_stub import QTOpt
+from sac_stub import SAC
 
 from rookery import envs
 from rookery.algorithms.vtrace import VTrace
@@ -25,6 +26,7 @@ from rookery.runtime.local import LocalRuntime
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.meters import Meters
+from rookery.topologies.parameter_server import ParameterServer
 from rookery.topologies.plan import MAIN, Edge, Node, Plan
 from rookery.topologies.sync import Sync
 from rookery.types import Agent, Batch, PyTree
@@ -81,6 +83,41 @@ def test_counting_an_edge_that_no_plan_has_is_an_error() -> None:
     meters = Meters.of(Sync(num_envs=2).plan({MAIN: built(VTrace(rollout_length=4))}, envs.spec_of(ENV)))
     with pytest.raises(KeyError, match="no edge of the plan: batches, parameters, rollouts"):
         meters.moved("gossip")
+
+
+# ------------------------------------------------------------------------ an actor and a critic, each with its own loss
+
+
+@pytest.mark.parametrize("topology", [Sync(num_envs=2), ActorLearner(num_envs=2, groups=1)])
+def test_actor_critic_and_temperature_are_trained_by_the_ordinary_loop(topology: Any) -> None:
+    agent = built(SAC(), "Pendulum-v1")
+    driver = drive(topology, agent, env="Pendulum-v1")
+    first = next(driver).params
+    progress = after(driver, 5)
+    assert {"loss/actor", "loss/critic", "loss/temperature"} <= set(progress.report)
+    for name in agent.trained or ():
+        before, now = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(p[name])]) for p in (first, progress.params))
+        assert not np.array_equal(before, now), f"{name} has not moved"
+    driver.close()  # type: ignore[attr-defined]
+
+
+def test_three_optimizers_are_divided_among_shards_and_joined_again() -> None:
+    """One bundle and three shards are one shard, to the rounding of two programs."""
+    ends = {}
+    for shards in (1, 3):
+        driver = drive(ParameterServer(num_envs=2, workers=1, shards=shards), built(SAC(), "Pendulum-v1"), env="Pendulum-v1")
+        progress = after(driver, 5)
+        assert progress.snapshot is not None
+        saved = progress.snapshot()
+        driver.close()  # type: ignore[attr-defined]
+        ends[shards] = (progress.updates, progress.params, saved["policies"][MAIN]["state"])
+        other = ParameterServer(num_envs=2, workers=1, shards=4 - shards)
+        driver = drive(other, built(SAC(), "Pendulum-v1"), env="Pendulum-v1", snapshot=saved)
+        assert after(driver, progress.updates + 3).updates > progress.updates, "one number of shards goes on with another's"
+        driver.close()  # type: ignore[attr-defined]
+    assert ends[1][0] == ends[3][0]
+    for one, three in zip(*(jax.tree.leaves(ends[shards][1:]) for shards in (1, 3))):
+        np.testing.assert_allclose(one, three, rtol=1e-5, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------- refiners between tables
