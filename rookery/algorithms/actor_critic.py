@@ -60,9 +60,12 @@ def build(
     previous: bool = False,
     remembers: tuple[str, ...] = (),
 ) -> ActorCritic:
-    """previous: the network also sees the previous action, and the previous reward as it is learned from; remembers: of
+    """Build an actor-critic for the spaces of `spec`.
+
+    previous: the network also sees the previous action, and the previous reward as it is learned from; remembers: of
     behaviour_logp and value, what learning needs of the moment when it acted. Without the value, separate networks act at half
-    the price."""
+    the price.
+    """
     spec = spaces.with_previous(spec) if previous else spec
     distribution = ops.for_space(spec.action, squash=squash)
     continuous = isinstance(spec.action, gymnasium.spaces.Box)  # the log standard deviation is the outputs' second half
@@ -86,7 +89,7 @@ def build(
         return np.ones(len(env_index), np.float32)  # always sample; evaluation passes zeros
 
     def forward(params: PyTree, observation: PyTree, memory: PyTree, first: Array) -> tuple[Array, Array]:
-        """observation [T, B, ...], first [T, B] -> policy [T, B, num_outputs], value [T, B]."""
+        """Unroll the network. observation [T, B, ...], first [T, B] -> policy [T, B, num_outputs], value [T, B]."""
         out = network.unroll(params["network"], units.observe(params, observation), memory, first)
         return out.policy, out.value
 
@@ -108,7 +111,7 @@ def build(
 
 
 def first_rows(valid: Array) -> Array:
-    """[T, B] -> [T + 1, B]: which observations are the first of an episode (row 0: its memory is already reset)."""
+    """Mark the observations that are the first of an episode (row 0: its memory is already reset). [T, B] -> [T + 1, B]"""
     return jnp.concatenate([jnp.zeros_like(valid[:1]), 1.0 - valid])
 
 

@@ -117,7 +117,8 @@ class APPO:
 def prepare(
     out: RolloutEvaluation, params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO
 ) -> ppo.Sequences:
-    """V-trace's targets and advantages, [T, B], by what the parameters say of the rollout; no gradient flows out of here."""
+    """Compute V-trace's targets and advantages, [T, B], by what the parameters say of the rollout; no gradient
+    flows out of here."""
     config = hyper.read(config, params)
     behaviour_logp = rollout.extras["behaviour_logp"]
     if config.variant == "sample-factory":
@@ -144,7 +145,7 @@ def prepare(
 
 
 def loss(params: PyTree, slow: PyTree, rollout: Rollout, *, model: ActorCritic, config: APPO) -> tuple[Array, Report]:
-    """Of the whole batch as one piece."""
+    """Compute the loss of the whole batch as one piece."""
     config, out = hyper.read(config, params), model.evaluate(params, rollout)
     piece = ppo.normalised(prepare(out, params, slow, rollout, model=model, config=config))
     judged = ppo.Judged(out.logp - piece.old_logp, out.entropy, out.value)

@@ -75,7 +75,8 @@ class ARS:
 
 
 def steps(score: Array, best: int | None) -> tuple[Array, Array]:
-    """score [2 · pairs]; best: directions to keep, None: all. -> [pairs]: how far along each, and sigma_R []."""
+    """Compute how far to go along each direction, [pairs], and sigma_R []. score [2 · pairs]; best: directions
+    to keep, None: all."""
     plus, minus = score[0::2], score[1::2]
     better = jnp.maximum(plus, minus)
     if best is not None and best > better.size:

@@ -30,7 +30,7 @@ class Critic(NamedTuple):
 
 
 def more_steps(critic: Critic | None, model: ActorCritic) -> int:
-    """Steps of the value beside the common one."""
+    """Count the steps of the value beside the common one."""
     if critic is None:
         return 0
     return (critic.steps or (VALUE_STEPS if model.separate else 1)) - 1
@@ -49,7 +49,7 @@ def fit(
     learning_rate: Array | float,
     steps: int,
 ) -> TrainState:
-    """Fits the value to `target` by so many steps. What has no gradient, the policy's own parameters, keeps its moments: else
+    """Fit the value to `target` by so many steps. What has no gradient, the policy's own parameters, keeps its moments: else
     they would fade, and the policy's next step be longer.
 
     params: with the normalisers that `target` was made by; scale: of the gradient, after it is clipped; learning_rate: what

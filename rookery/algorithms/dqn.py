@@ -154,7 +154,7 @@ class DQN:
             return Gradients({"network": tree}, report | told, priorities if prioritized else None)
 
         def step(state: TrainState, gradients: Gradients, taken: Array) -> TrainState:
-            """taken: gradient steps before this one."""
+            """Step the network by its gradient; taken: gradient steps before this one."""
             rate = hyper.read(self, state.params).learning_rate * optimizers.remaining(taken, steps)
             before, tree = state.params["network"], gradients.tree["network"]
             change, moments = optimizer.update(tree, state.optimizer["network"], before, learning_rate=rate)
@@ -162,7 +162,7 @@ class DQN:
             return state._replace(params=state.params | {"network": newest}, optimizer={"network": moments})
 
         def refreshed(state: TrainState, taken: Array) -> TrainState:
-            """With a copy to the target network where its period is over; taken: gradient steps so far."""
+            """Copy the network to the target network where its period is over; taken: gradient steps so far."""
             now = taken % self.target_period == 0
             slow = jax.tree.map(lambda new, old: jnp.where(now, new, old), state.params["network"], state.slow)
             return state._replace(slow=slow)
@@ -171,7 +171,8 @@ class DQN:
             return refreshed(step(state, gradients, state.updates), state.updates + 1)._replace(updates=state.updates + 1)
 
         def ahead(slow: PyTree, batch: Batch, key: Array) -> Values:
-            """The target network's values for all K steps, [K, 1, B, ...]; several batches as one product use every core."""
+            """Compute the target network's values for all K steps, [K, 1, B, ...]; several batches as one
+            product use every core."""
             groups = K // math.gcd(K, TOGETHER)
             with inside_loop():
                 each = (pieces(batch, groups), jax.random.split(key, groups))
@@ -204,7 +205,7 @@ class DQN:
         value_of = jax.jit(lambda params, observation: network.step(params["network"], observation, (), None)[0].q.max(-1))
 
         def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
-            """On the host: |n-step error| of every row by the values that were acted on; windows end with the rollout."""
+            """Find |n-step error| of every row on the host, by the values that were acted on; windows end with the rollout."""
             last = jax.tree.map(lambda x: np.ascontiguousarray(x[-1]), rollout.observation)
             value = np.concatenate([rollout.extras["value"], np.asarray(value_of(params, last))[None]])
             return rollout, first_priorities(rollout, value, hyper.on_host(self, params))
@@ -227,21 +228,22 @@ class DQN:
 
 
 def support_of(config: DQN) -> Array:
-    """[K] the returns that a distribution is over."""
+    """Build the support [K]: the returns that a distribution is over."""
     if config.value_range is None:
         return ops.wide_support(config.num_atoms)
     return ops.support(*config.value_range, config.num_atoms)
 
 
 def values_after(slow: PyTree, batch: Batch, key: Array, *, network: QNetwork, config: DQN) -> Values:
-    """What the target network says of the observations that transitions lead to. [1, B, ...], gradients do not flow."""
+    """Evaluate, by the target network, the observations that transitions lead to. [1, B, ...], gradients do not flow."""
     return jax.lax.stop_gradient(_values(slow, batch, 1, _noises(key, batch, config)[2], network))
 
 
 def loss(
     newest: PyTree, after: Values, batch: Batch, key: Array, *, network: QNetwork, atoms: Array | None, config: DQN
 ) -> tuple[Array, tuple[Report, Array]]:
-    """Weighted mean over the transitions, the report and their new priorities [B]. Gradients flow to `newest` alone."""
+    """Compute the weighted mean over the transitions, the report and their new priorities [B]. Gradients flow to `newest`
+    alone."""
     rollout = batch.rollout  # T = 1: observation [2, B, ...], all others [1, B]
     weight = ops.row_weights(rollout)
     now_noise, choice_noise, _ = _noises(key, batch, config)
@@ -268,7 +270,7 @@ def loss(
 
 
 def cut_off(slow: PyTree, batch: Batch, *, network: QNetwork, atoms: Array, config: DQN) -> Array:
-    """The share of the targets' mass that lies beyond the support, by the target network and without noise. []"""
+    """Compute the share of the targets' mass that lies beyond the support, by the target network and without noise. []"""
     batch = transitions(batch, n=config.n_step, reward_clip=config.reward_clip) if config.fresh else batch
     rollout, after = batch.rollout, _values(slow, batch, 1, None, network)
     probabilities = jax.nn.softmax(ops.of_action(after.logits, jnp.argmax(after.q, -1)))
@@ -277,20 +279,20 @@ def cut_off(slow: PyTree, batch: Batch, *, network: QNetwork, atoms: Array, conf
 
 
 def _values(params: PyTree, batch: Batch, t: int, noise: Noise | None, network: QNetwork) -> Values:
-    """Of the observations before (t = 0) or after (t = 1) the transitions. [1, B, ...]"""
+    """Evaluate the observations before (t = 0) or after (t = 1) the transitions. [1, B, ...]"""
     observation = jax.tree.map(lambda x: x[t : t + 1], batch.rollout.observation)
     return network.unroll(params, observation, (), jnp.zeros(batch.rollout.reward.shape), noise)[0]
 
 
 def _noises(key: Array, batch: Batch, config: DQN) -> tuple[Noise | None, ...]:
-    """Independent noise for each pass through a noisy network: for what was done, the choice of what follows, the target."""
+    """Make independent noise for each pass of a noisy network: for what was done, the choice of what follows, the target."""
     strength = jnp.ones(batch.rollout.reward.shape)
     return tuple(Noise(k, strength) if config.noisy else None for k in jax.random.split(key, 3))
 
 
 def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) -> np.ndarray:
-    """[B]: annealed from 1 with the steps, or Ape-X's ladder epsilon^(1 + 7 i / (N − 1)), whose middle a single one
-    has; 0 where noise explores.
+    """Compute the epsilons [B]: annealed from 1 with the steps, or Ape-X's ladder epsilon^(1 + 7 i / (N − 1)), whose middle
+    a single one has; 0 where noise explores.
 
     Where it is mixed, what each environment's is annealed to is dealt out instead of drawn, so that few have the shares too.
     """
@@ -306,7 +308,7 @@ def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) 
 
 
 def first_priorities(rollout: Rollout, value: np.ndarray, config: DQN) -> np.ndarray:
-    """[T, B] |n-step error|; value [T + 1, B]: of the best action, as the collector saw it."""
+    """Compute |n-step error| [T, B]; value [T + 1, B]: of the best action, as the collector saw it."""
     reward, clip = rollout.reward, config.reward_clip
     reward = reward if clip is None else np.clip(reward, -clip, clip)
     total, discount, span = columns.n_step(
@@ -318,12 +320,12 @@ def first_priorities(rollout: Rollout, value: np.ndarray, config: DQN) -> np.nda
 
 
 def _counted(error: Array, rollout: Rollout) -> Array:
-    """[T, B]: 0 where nothing is learned from a row."""
+    """Set errors [T, B] to 0 where nothing is learned from a row."""
     return error if ops.all_alike(rollout) else error * (rollout.weight > 0)
 
 
 def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
-    """Rollouts [T, B] as T · B transitions of one row each: up to n rows are added up, and windows end with the rollout.
+    """Turn rollouts [T, B] into T · B transitions of one row each: up to n rows are added up, and windows end with the rollout.
 
     With n = T these are the targets of asynchronous n-step Q-learning: the last row looks one step ahead, the first T.
     """
@@ -344,7 +346,7 @@ def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
 
 
 def pieces(batch: Batch, count: int) -> Batch:
-    """Columns as [count, ..., B / count, ...], to be scanned over."""
+    """Cut columns into [count, ..., B / count, ...], to be scanned over."""
 
     def cut(x: Array, axis: int) -> Array:
         shape = (*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])

@@ -72,9 +72,9 @@ class ES:
 
 
 def utilities(total: Array) -> Array:
-    """total [2 · pairs]: returns of members; two neighbours are a pair. -> [pairs]: how far along each perturbation.
+    """Compute how far to go along each perturbation, [pairs]. total [2 · pairs]: returns of members; two neighbours are a pair.
 
-    The estimate of the gradient, up to a factor 1 / sigma that Adam would take out again: as in the authors' code.
+    This is the estimate of the gradient, up to a factor 1 / sigma that Adam would take out again: as in the authors' code.
     """
     rank = ops.centred_ranks(total)
     return (rank[0::2] - rank[1::2]) / total.size

@@ -26,24 +26,24 @@ def leaves(config: Any) -> dict[str, Array]:
 
 
 def read(config: Config, params: PyTree) -> Config:
-    """The same hyper-parameters with the leaves that `params` hold, as arrays; where there are none, as they are."""
+    """Return the same hyper-parameters with the leaves that `params` hold, as arrays; where there are none, as they are."""
     found = _of(params)
     return dataclasses.replace(config, **jax.lax.stop_gradient(found)) if found else config  # type: ignore[type-var]
 
 
 def on_host(config: Config, params: PyTree) -> Config:
-    """`read`, as floats. Each is the shortest decimal that its float32 stands for: 0.4 is 0.4, as it was typed."""
+    """Do as `read`, in floats. Each is the shortest decimal that its float32 stands for: 0.4 is 0.4, as it was typed."""
     found = {name: float(str(np.float32(value))) for name, value in _of(params).items()}
     return dataclasses.replace(config, **found) if found else config  # type: ignore[type-var]
 
 
 def leaf(params: PyTree, name: str, otherwise: Any) -> Any:
-    """One leaf, or what stands for it in an agent that has none of that name."""
+    """Return one leaf, or what stands for it in an agent that has none of that name."""
     return _of(params).get(name, otherwise)
 
 
 def tuned(params: PyTree, values: Mapping[str, float]) -> PyTree:
-    """Parameters with some leaves set. ValueError names those that there are where one is unknown."""
+    """Return the parameters with some leaves set. ValueError names those that there are where one is unknown."""
     there = _of(params)
     if unknown := sorted(values.keys() - there.keys()):
         known = f"those that can are {', '.join(sorted(there))}" if there else "this agent has none that can"

@@ -26,7 +26,7 @@ Inspect = Callable[[TrainState, Batch], Report]
 
 
 def of_policy(model: ActorCritic, optimizer: optax.GradientTransformation, *, target_period: int | None = None) -> Inspect:
-    """Inspects an actor-critic. target_period: in updates, where it has a target network."""
+    """Build the inspection of an actor-critic. target_period: in updates, where it has a target network."""
 
     def inspect(state: TrainState, batch: Batch) -> Report:
         rollout = batch.rollout
@@ -46,7 +46,7 @@ def of_values(
     gradient_steps: int = 1,
     cut: Callable[[PyTree, Batch], Array] | None = None,
 ) -> Inspect:
-    """Inspects a network of action values.
+    """Build the inspection of a network of action values.
 
     target_period: in gradient steps, of which an update takes `gradient_steps`; cut: (slow, batch) -> the share of the
     targets' mass that a support cuts off.
@@ -81,12 +81,12 @@ def _report(
 
 
 def _rows(x: Array) -> Array:
-    """[T, B, ...] -> [T * B, ...]"""
+    """Flatten [T, B, ...] to [T * B, ...]."""
     return x.reshape(-1, *x.shape[2:])
 
 
 def varies(tree: PyTree) -> Array:
-    """Tells whether any two rows of arrays [N, ...] differ. -> [] bool"""
+    """Tell whether any two rows of arrays [N, ...] differ. -> [] bool"""
     return jnp.stack([(leaf != leaf[:1]).any() for leaf in jax.tree.leaves(tree)]).any()
 
 
@@ -94,7 +94,7 @@ def varies(tree: PyTree) -> Array:
 
 
 def policy_spread(space: spaces.Space, outputs: Array) -> Array:
-    """Measures how much the policy differs between states. outputs [N, num_outputs] of `ops.for_space(space)` -> []
+    """Measure how much the policy differs between states. outputs [N, num_outputs] of `ops.for_space(space)` -> []
 
     Of choices: the mutual information of state and action, in nats: 0 where every state has the same distribution, log A
     where the state decides and all actions are as frequent. Of numbers: the standard deviation over states of the mean, in
@@ -105,7 +105,7 @@ def policy_spread(space: spaces.Space, outputs: Array) -> Array:
 
 
 def _components(space: spaces.Space, outputs: Array) -> list[Array]:
-    """The spread of each component, in the order of the outputs."""
+    """Measure the spread of each component, in the order of the outputs."""
     match space:
         case spaces.Discrete():
             return [_mutual_information(outputs)]
@@ -127,14 +127,14 @@ def _components(space: spaces.Space, outputs: Array) -> list[Array]:
 
 
 def _mutual_information(logits: Array) -> Array:
-    """[N, A] -> []: entropy of the mean distribution over rows − their mean entropy."""
+    """Compute the entropy of the mean distribution over rows − their mean entropy. [N, A] -> []"""
     p = jax.nn.softmax(logits)
     entropy = lambda q: -jnp.sum(jnp.where(q > 0, q * jnp.log(jnp.maximum(q, 1e-30)), 0.0), -1)
     return jnp.maximum(entropy(p.mean(0)) - entropy(p).mean(), 0.0)
 
 
 def greedy_spread(q: Array) -> Array:
-    """Gives the share of states whose best action is not the most frequent one. q [N, A] -> []"""
+    """Compute the share of states whose best action is not the most frequent one. q [N, A] -> []"""
     best = jax.nn.one_hot(jnp.argmax(q, -1), q.shape[-1])
     return 1.0 - best.mean(0).max()
 
@@ -143,7 +143,7 @@ def greedy_spread(q: Array) -> Array:
 
 
 def dead_units(layers: Sequence[Array]) -> Array:
-    """Gives the share of dead units in the worst layer. layers: each [N, ..., units]; a channel is one unit -> []
+    """Compute the share of dead units in the worst layer. layers: each [N, ..., units]; a channel is one unit -> []
 
     Dead is a unit with the same output for every row (of relu: never above 0), and, where a layer's outputs are bounded by
     1 (of tanh), one that is always beyond ±0.99.
@@ -152,7 +152,7 @@ def dead_units(layers: Sequence[Array]) -> Array:
 
 
 def _dead(x: Array) -> Array:
-    """[N, units] -> [units] bool"""
+    """Mark the dead units. [N, units] -> [units] bool"""
     size = jnp.abs(x)
     bounded = size.max() <= 1.0
     return (x.max(0) == x.min(0)) | (bounded & (size.min(0) > SATURATED))
@@ -162,7 +162,7 @@ def _dead(x: Array) -> Array:
 
 
 def below_epsilon(optimizer: optax.GradientTransformation, state: PyTree) -> Array | None:
-    """Gives the share of parameters whose second moment is less than what the optimizer adds to it. -> []
+    """Compute the share of parameters whose second moment is less than what the optimizer adds to it. -> []
 
     There the optimizer is plain SGD with a step of learning_rate / epsilon. Adam compares the root of the corrected moment,
     our RMSProp the moment itself. Parameters that never had a gradient (an input that is always 0) do not count.
@@ -186,7 +186,7 @@ def below_epsilon(optimizer: optax.GradientTransformation, state: PyTree) -> Arr
 
 
 def beyond_support(returns: Array, probabilities: Array, atoms: Array, valid: Array) -> Array:
-    """Gives the share of the targets' mass that a projection moves to the ends of the support, mean over the valid rows.
+    """Compute the share of the targets' mass that a projection moves to the ends of the support, mean over the valid rows.
 
     returns, probabilities [..., J], atoms [K], valid [...] -> []
     """

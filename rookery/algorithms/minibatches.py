@@ -16,17 +16,17 @@ MOST = 32  # minibatches of an epoch, however large the batch
 
 
 def minibatches_for(asked: int | None, *, pieces: int, rows: int) -> int:
-    """How many minibatches a batch of `rows` is cut into: as asked, or about 64 rows each, but at most 32 that share its
-    pieces (rows, or sequences that stay whole) evenly."""
+    """Choose how many minibatches a batch of `rows` is cut into: as asked, or about 64 rows each, but at most 32 that share
+    its pieces (rows, or sequences that stay whole) evenly."""
     if asked is not None:
         return asked
     return max(n for n in range(1, min(MOST, max(1, rows // ROWS)) + 1) if pieces % n == 0)
 
 
 def shuffles(key: Array, epochs: int, columns: int) -> Array:
-    """[epochs, columns]: a new order of the columns for each epoch.
+    """Draw a new order of the columns for each epoch, [epochs, columns].
 
-    One random permutation, read in each epoch with another stride (coprime to its length) and start: every minibatch is
+    One random permutation is read in each epoch with another stride (coprime to its length) and start: every minibatch is
     drawn anew, and only one sort is paid (sorting 4 x 2,048 took 1.5 ms of an 11 ms update on CPU).
     """
     keys = dict(zip(("order", "stride", "start"), jax.random.split(key, 3)))
@@ -41,7 +41,7 @@ def shuffles(key: Array, epochs: int, columns: int) -> Array:
 
 
 def chunks_for(spec: Spec, batch: Batch, frames: int = 168, most: int = 4) -> int:
-    """How many column chunks the gradient is accumulated over: on CPU, images go through the network about 168 frames
+    """Choose how many column chunks the gradient is accumulated over: on CPU, images go through the network about 168 frames
     at a time, so that activations stay in the cache; vectors, and accelerators, take the whole batch at once."""
     rows, columns = batch.rollout.valid.shape
     leaves = jax.tree.leaves(spaces.zeros(spec.observation, ()))

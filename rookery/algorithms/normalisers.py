@@ -36,7 +36,8 @@ class Normalisers(NamedTuple):
 def build(
     spec: Spec, *, observations: bool | None, rewards: bool | None, reward_clip: RewardClip = "none", previous: bool = False
 ) -> Normalisers:
-    """previous: the observation has the previous reward beside it, which is seen as rewards are learned from."""
+    """Build the normalisers of a spec. previous: the observation has the previous reward beside it, which is seen as rewards
+    are learned from."""
     scaled = scales_rewards(rewards, reward_clip)
     if scaled and reward_clip != "none":
         raise ValueError(
@@ -61,7 +62,7 @@ def build(
         return jax.tree.unflatten(structure, leaves)
 
     def reward(params: PyTree, reward: Array) -> Array:
-        """Divided by the running deviation of the discounted return and clipped to ±10 of them, or clipped alone."""
+        """Divide by the running deviation of the discounted return and clip to ±10 of them, or clip alone."""
         if not scaled:
             return clip_reward(reward, reward_clip)
         return jnp.clip(reward / ops.moments.std(params["reward"]), -LARGEST_REWARD, LARGEST_REWARD)
@@ -100,7 +101,7 @@ def normalised_leaves(spec: Spec, asked: bool | None) -> dict[int, np.ndarray]:
 
 
 def _without_unit(space: gymnasium.Space) -> np.ndarray:
-    """Which numbers of a vector have no bounds, or distant ones; none of anything else."""
+    """Mark the numbers of a vector that have no bounds, or distant ones; none of anything else."""
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) > 1:
         return np.zeros((), bool)
     return ~((np.abs(space.low) <= DISTANT) & (np.abs(space.high) <= DISTANT))
@@ -124,7 +125,7 @@ def scales_rewards(asked: bool | None, reward_clip: RewardClip) -> bool:
 
 
 def clip_reward(reward: Array, how: RewardClip) -> Array:
-    """unit: to [-1, 1]; soft-asymmetric: 5 tanh(r / 5), losses weigh 0.3 of that (IMPALA on DMLab)."""
+    """Clip rewards. unit: to [-1, 1]; soft-asymmetric: 5 tanh(r / 5), losses weigh 0.3 of that (IMPALA on DMLab)."""
     if how == "unit":
         return jnp.clip(reward, -1.0, 1.0)
     if how == "soft-asymmetric":

@@ -17,7 +17,7 @@ from rookery.types import Array, PyTree
 
 
 def remaining(updates: Array, planned: int | None) -> Array | float:
-    """Share of the learning rate that an update has: it falls linearly to zero over the planned ones; 1 where None."""
+    """Return an update's share of the learning rate: it falls linearly to zero over the planned ones; 1 where None."""
     return 1.0 if planned is None else jnp.maximum(0.0, 1.0 - updates / planned)
 
 
@@ -34,7 +34,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 
 
 def descending() -> optax.GradientTransformationExtraArgs:
-    """Steps against what it is given, by `learning_rate`."""
+    """Build a rule that steps against what it is given, by `learning_rate`."""
 
     def update(changes: PyTree, state: PyTree, params: PyTree | None = None, *, learning_rate: Any, **_: Any) -> tuple:
         by = -learning_rate
@@ -44,7 +44,8 @@ def descending() -> optax.GradientTransformationExtraArgs:
 
 
 def flat(optimizer: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """Over one vector of all leaves: on CPU a small network's update is bound by the number of XLA ops, not by their size.
+    """Let an optimizer work on one vector of all leaves: on CPU a small network's update is bound by the number of XLA ops, not
+    by their size.
 
     The barrier keeps XLA from fusing the clip before it into the concatenation, which then chooses a source for each element:
     130 µs instead of 30 for two layers of 256. A tree without leaves, what a shard of a parameter server may own of a part, is
@@ -65,6 +66,6 @@ def adam(*, epsilon: float) -> Optimizer:
 
 
 def rmsprop(*, decay: float, epsilon: float) -> Optimizer:
-    """RMSProp as A3C and IMPALA use it: no momentum, not centred, epsilon inside the root."""
+    """Build RMSProp as A3C and IMPALA use it: no momentum, not centred, epsilon inside the root."""
     rule = optax.scale_by_rms(decay=decay, eps=epsilon, eps_in_sqrt=True)
     return Optimizer.of(flat(optax.chain(rule, descending())), epsilon)

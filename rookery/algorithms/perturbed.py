@@ -53,7 +53,7 @@ def build(
     spec: Spec, network_config: NetworkConfig, *, torso: Torso | None = None, normalise_observations: bool = False,
     zero_head: bool = False,
 ) -> Perturbed:  # fmt: skip
-    """zero_head: the last layer starts at zero, else at a hundredth of an orthogonal matrix."""
+    """Build a policy to be perturbed. zero_head: the last layer starts at zero, else at a hundredth of an orthogonal matrix."""
     continuous = isinstance(spec.action, gymnasium.spaces.Box)
     distribution = ops.for_space(spec.action)
     num_outputs = math.prod(spec.action.shape or ()) if continuous else distribution.num_outputs
@@ -62,7 +62,7 @@ def build(
     shapes = [leaf.shape for leaf in jax.tree.leaves(spaces.zeros(spec.observation, ()))]
 
     def init(key: Array) -> PyTree:
-        """Without the head for values, which nothing here would read."""
+        """Initialise without the head for values, which nothing here would read."""
         params = network.init(key)
         head = params["heads"]["policy"]
         heads = {"policy": jax.tree.map(jnp.zeros_like, head) if zero_head else head}
@@ -83,7 +83,7 @@ def build(
         return {"network": network.memory(B), "seen": tuple(nothing(shapes[i]) for i in normalised)}
 
     def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: Array) -> Decision:
-        """Deterministic, whatever the key; the first of several best actions."""
+        """Act deterministically, whatever the key; take the first of several best actions."""
         leaves, structure = jax.tree.flatten(observation)
         inner, seen = (memory["network"], memory["seen"]) if normalised else (memory, ())
         seen = tuple(_look(before, leaves[i]) for i, before in zip(normalised, seen))
@@ -112,7 +112,7 @@ def build(
         return unravel(jax.lax.scan(add, jnp.zeros_like(flat), (jnp.arange(weight.size), weight))[0])
 
     def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
-        """One row of a whole episode: its return, its length and what it has shown. No memory is kept."""
+        """Keep one row of a whole episode: its return, its length and what it has shown; not its memory."""
         seen = {"seen": jax.tree.map(lambda x: x[None], rollout.memory["seen"])} if normalised else {}
         return rollout._replace(memory=(), extras=rollout.extras | seen), None
 
@@ -128,17 +128,17 @@ def build(
 
 
 def noise(key: Array, pair: Array, size: int) -> Array:
-    """[size] standard normal numbers, the same wherever they are computed."""
+    """Draw [size] standard normal numbers, the same wherever they are computed."""
     return jax.random.normal(jax.random.fold_in(key, pair), (size,))
 
 
 def in_order(x: Array) -> Array:
-    """The sum of x [N], added one after the other."""
+    """Sum x [N], one number after the other."""
     return jax.lax.scan(lambda total, item: (total + item, None), jnp.zeros((), x.dtype), x)[0]
 
 
 def _look(seen: Seen, x: Array) -> Seen:
-    """One more observation [B, *shape] in each column (Welford)."""
+    """Add one more observation [B, *shape] to each column (Welford)."""
     x = x.astype(jnp.float32)
     count = seen.count + 1
     deviation = x - seen.mean

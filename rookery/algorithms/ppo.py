@@ -148,7 +148,7 @@ def update(
     config: PPO,
     planned: int | None = None,
 ) -> Learned:
-    """All epochs over one batch of rollouts, as one program. planned: updates until the learning rate is zero."""
+    """Run all epochs over one batch of rollouts, as one program. planned: updates until the learning rate is zero."""
     data = ops.spread.everywhere(prepare(state.params, rollout, model=model, config=config))  # a minibatch is drawn from all
     rate = optimizers.remaining(state.updates, planned)
     params, opt_state, report = passes(state, data, key, model=model, optimizer=optimizer, config=config, rate=rate)
@@ -166,7 +166,7 @@ def passes(
     config: Any,
     rate: Array | float,
 ) -> tuple[PyTree, PyTree, Report]:
-    """Takes a step for each minibatch of each epoch; (parameters, state of the optimizer, report).
+    """Take a step for each minibatch of each epoch; return (parameters, state of the optimizer, report).
 
     config: a dataclass with what `Clipped` has; rate: what is left of the learning rate.
 
@@ -210,7 +210,7 @@ def passes(
 
 
 def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO) -> Sequences:
-    """Values, advantages and the layout of the epochs; no gradient flows out of here."""
+    """Compute values, advantages and the layout of the epochs; no gradient flows out of here."""
     first = actor_critic.first_rows(rollout.valid)
     _, value = model.forward(params, rollout.observation, rollout.memory, first)
     advantage = ops.gae(
@@ -232,23 +232,23 @@ def prepare(params: PyTree, rollout: Rollout, *, model: ActorCritic, config: PPO
 
 
 def steps_of(data: Sequences) -> Sequences:
-    """Every step as a sequence of its own, of length one: [1, T * B, ...]."""
+    """Make every step a sequence of its own, of length one: [1, T * B, ...]."""
     return jax.tree.map(lambda x: x.reshape((1, -1) + x.shape[2:]), data._replace(memory=()))
 
 
 def draw(data: Sequences, index: Array) -> Sequences:
-    """The columns of a minibatch."""
+    """Take the columns of a minibatch."""
     take = lambda tree, axis: jax.tree.map(lambda x: jnp.take(x, index, axis=axis), tree)
     return Sequences(*(take(part, 0 if name == "memory" else 1) for name, part in data._asdict().items()))
 
 
 def normalised(piece: Sequences) -> Sequences:
-    """A minibatch as the loss wants it: with normalised advantages."""
+    """Normalise the advantages of a minibatch, as the loss wants it."""
     return piece._replace(advantage=ops.masked_normalise(piece.advantage, piece.weight))
 
 
 def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: Clipped) -> tuple[Array, Judged]:
-    """piece: `normalised`."""
+    """Compute the loss of a minibatch; piece: `normalised`."""
     policy, value = model.forward(params, piece.observation, piece.memory, piece.first)
     logp = model.distribution.logp(policy, piece.action)
     judged = Judged(logp - piece.old_logp, model.distribution.entropy(policy), value)
@@ -257,7 +257,7 @@ def loss(params: PyTree, piece: Sequences, *, model: ActorCritic, config: Clippe
 
 
 def terms(judged: Judged, piece: Sequences, *, config: Clipped) -> dict[str, Array]:
-    """The terms of the loss, each [T, N]."""
+    """Compute the terms of the loss, each [T, N]."""
     ratio, limits = jnp.exp(judged.log_ratio), config.limits()
     surrogate = jnp.minimum(ratio * piece.advantage, jnp.clip(ratio, limits.low, limits.high) * piece.advantage)
     error = jnp.square(judged.value - piece.target)
@@ -272,7 +272,7 @@ def terms(judged: Judged, piece: Sequences, *, config: Clipped) -> dict[str, Arr
 
 
 def describe(judged: Judged, piece: Sequences, *, config: Clipped) -> Report:
-    """What is reported of a minibatch."""
+    """Compute what is reported of a minibatch."""
     ratio, limits = jnp.exp(judged.log_ratio), config.limits()
     rows = {f"loss/{name}": term for name, term in terms(judged, piece, config=config).items()} | {
         "entropy": judged.entropy,

@@ -145,14 +145,14 @@ class R2D2:
 
 
 def loss(newest: PyTree, slow: PyTree, batch: Batch, *, network: QNetwork, config: R2D2) -> tuple[Array, tuple[Report, Array]]:
-    """Weighted sum over the rows after the burn-in, as a mean over sequences; the report, and new priorities [B]. Gradients
-    flow to `newest` alone."""
+    """Compute the weighted sum over the rows after the burn-in, as a mean over sequences; the report, and new priorities [B].
+    Gradients flow to `newest` alone."""
     rollout, n = batch.rollout, config.burn_in
     first = first_rows(rollout.valid)  # [T + 1, B]
     begin, rest = (jax.tree.map(lambda x, s=s: x[s], rollout.observation) for s in (slice(0, n), slice(n, None)))
 
     def values_of(params: PyTree) -> Array:
-        """q [L + 1, B, A] after the burn-in."""
+        """Compute q [L + 1, B, A] after the burn-in."""
         memory = rollout.memory
         if n:
             memory = jax.lax.stop_gradient(network.unroll(params, begin, memory, first[:n], None)[1])
@@ -173,7 +173,7 @@ def loss(newest: PyTree, slow: PyTree, batch: Batch, *, network: QNetwork, confi
 
 
 def first_priorities(rollout: Rollout, config: R2D2) -> np.ndarray:
-    """[T, B] errors by the values that were acted on; the last row's value is the last that is known."""
+    """Compute errors [T, B] by the values that were acted on; the last row's value is the last that is known."""
     length = len(rollout.reward) - 1
     total, discount, span = columns.n_step(
         reward=rollout.reward[:-1], discount=rollout.discount[:-1], valid=rollout.valid[:-1], gamma=config.discount,

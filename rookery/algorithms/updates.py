@@ -32,7 +32,7 @@ def first_order(
     refresh: Callable[[TrainState], PyTree] = lambda state: state.slow,
     target_period: int | None = None,
 ) -> Agent:
-    """An Agent that takes one clipped gradient step of `loss` per batch.
+    """Build an Agent that takes one clipped gradient step of `loss` per batch.
 
     config: the hyper-parameters, `learning_rate` and `max_gradient_norm` among its leaves.
     critic: the value takes more steps on a batch than the policy; whoever ships gradients takes the common one only.
@@ -54,7 +54,7 @@ def first_order(
         return TrainState(params, slow(params), moments, jnp.zeros((), jnp.int32))
 
     def largest(params: PyTree, rows: int) -> Array | float:
-        """The norm that is allowed, of the gradient of a mean over `rows`."""
+        """Return the norm that is allowed, of the gradient of a mean over `rows`."""
         norm: Array | float = hyper.read(config, params).max_gradient_norm
         return norm if rows == 1 else norm / rows
 

@@ -94,7 +94,7 @@ class VTrace:
 def traced(
     out: RolloutEvaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: VTrace
 ) -> ops.VTraceReturns:
-    """V-trace's targets and advantages, by what the parameters say of the rollout; no gradient flows out of here."""
+    """Compute V-trace's targets and advantages, by what the parameters say of the rollout; no gradient flows out of here."""
     config = hyper.read(config, params)
     return ops.vtrace(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
