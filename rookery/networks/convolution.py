@@ -26,7 +26,7 @@ _LOOP: ContextVar[bool] = ContextVar("inside_loop", default=False)
 
 @contextmanager
 def inside_loop() -> Iterator[None]:
-    """What is traced in this block will run in a `lax` loop."""
+    """Declare that what is traced in this block will run in a `lax` loop."""
     token = _LOOP.set(True)
     try:
         yield
@@ -35,7 +35,7 @@ def inside_loop() -> Iterator[None]:
 
 
 def convolution(x: Array, kernel: Array, *, stride: int = 1, padding: str = "VALID") -> Array:
-    """x [B, H, W, in], kernel [kh, kw, in, out] -> [B, h, w, out]. Gradients flow to both.
+    """Convolve x [B, H, W, in] with kernel [kh, kw, in, out] -> [B, h, w, out]. Gradients flow to both.
 
     `padding` is "VALID" or "SAME", with the meaning they have in `lax.conv_general_dilated`.
     """
@@ -57,7 +57,7 @@ def image_convolution(
     scale: float = 1.0,
     channels_first: bool = False,
 ) -> Array:
-    """The first layer: image [B, H, W, in] or [B, in, H, W] of any type, times `scale`. No gradient to the image.
+    """Convolve as the first layer: image [B, H, W, in] or [B, in, H, W] of any type, times `scale`. No gradient to the image.
 
     The rearrangement is done on bytes, a quarter of the memory of floats, and the scale goes into the kernel, which
     is smaller than the image.
@@ -78,13 +78,13 @@ def image_convolution(
 
 
 def max_pool(x: Array, *, size: int = 3, stride: int = 2) -> Array:
-    """x [B, H, W, C] -> [B, ceil(H / stride), ceil(W / stride), C], padded as "SAME"."""
+    """Take the maximum of each window: x [B, H, W, C] -> [B, ceil(H / stride), ceil(W / stride), C], padded as "SAME"."""
     window, strides = (1, size, size, 1), (1, stride, stride, 1)
     return lax.reduce_window(x, -jnp.inf, lax.max, window, strides, "SAME")
 
 
 def space_to_depth(x: Array, block: int, *, channels_first: bool = False) -> Array:
-    """[B, H, W, C] or [B, C, H, W] -> [B, H / block, W / block, block * block * C]: one pixel for each block."""
+    """Make one pixel of each block: [B, H, W, C] or [B, C, H, W] -> [B, H / block, W / block, block * block * C]."""
     if channels_first:
         B, C, H, W = x.shape
         x = x.reshape(B, C, H // block, block, W // block, block).transpose(0, 2, 4, 3, 5, 1)
@@ -109,7 +109,7 @@ def _as_products(kernel_size: tuple[int, ...], stride: int) -> bool:
 
 
 def _pads(size: int, kernel: int, stride: int, padding: str) -> tuple[int, int]:
-    """Padding before and after; negative after where trailing pixels are read by no window."""
+    """Return the padding before and after; negative after where trailing pixels are read by no window."""
     if padding == "SAME":
         out = math.ceil(size / stride)
         total = max((out - 1) * stride + kernel - size, 0)
@@ -120,7 +120,7 @@ def _pads(size: int, kernel: int, stride: int, padding: str) -> tuple[int, int]:
 
 
 def _unit_stride(x: Array, kernel: Array) -> Array:
-    """A convolution of stride 1 without padding; inside a loop, as a sum of products of shifted views."""
+    """Convolve with stride 1, without padding; inside a loop, as a sum of products of shifted views."""
     kh, kw, channels, out = kernel.shape
     B, H, W, _ = x.shape
     h, w = H - kh + 1, W - kw + 1

@@ -19,7 +19,7 @@ Memory = tuple[Array, ...]  # each [B, size]
 
 
 def initial_memory(kind: str, size: int, B: int) -> Memory:
-    """The memory [B, size] that an episode starts with: (hidden, cell), (hidden,), or () without a core."""
+    """Return the memory [B, size] that an episode starts with: (hidden, cell), (hidden,), or () without a core."""
     return tuple(jnp.zeros((B, size)) for _ in range({"none": 0, "gru": 1, "lstm": 2}[kind]))
 
 

@@ -71,7 +71,7 @@ class Leaf(NamedTuple):
 
 
 def leaves(space: gymnasium.Space, encoder: str = "auto") -> tuple[Leaf, ...]:
-    """The leaves that an encoder reads, masks left out. TypeError names a leaf that cannot be read."""
+    """List the leaves that an encoder reads, masks left out. TypeError names a leaf that cannot be read."""
     found = tuple(_leaf(path, leaf, encoder) for path, leaf in _walk(space, ()) if not _is_mask(path))
     if not found:
         raise TypeError(f"The observation space {space} has nothing to encode: add an array besides the mask.")
@@ -81,7 +81,7 @@ def leaves(space: gymnasium.Space, encoder: str = "auto") -> tuple[Leaf, ...]:
 
 
 def zeros(space: gymnasium.Space) -> PyTree:
-    """An observation of zeros, batch of one: what modules are initialised with."""
+    """Make an observation of zeros, batch of one: what modules are initialised with."""
     if isinstance(space, gymnasium.spaces.Dict):
         return {name: zeros(part) for name, part in space.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
@@ -90,7 +90,7 @@ def zeros(space: gymnasium.Space) -> PyTree:
 
 
 def split_mask(observation: PyTree) -> Array | None:
-    """The mask [..., A] of legal actions, True where legal, or None: the key `action_mask` of the observation.
+    """Return the mask [..., A] of legal actions, True where legal, or None: the key `action_mask` of the observation.
 
     It is looked for at the top and below the key `observation` (where previous action and reward stand beside it).
     Several masks, one for each component of a MultiDiscrete action, are concatenated.
@@ -106,7 +106,7 @@ def split_mask(observation: PyTree) -> Array | None:
 
 
 def mask_size(space: gymnasium.Space) -> int | None:
-    """The number of entries of the action mask in this space; None where there is none."""
+    """Count the entries of the action mask in this space; None where there is none."""
     sizes = [math.prod(leaf.shape or ()) for path, leaf in _walk(space, ()) if _is_mask(path)]
     return sum(sizes) if sizes else None
 
@@ -159,7 +159,7 @@ def _box(path: Path, space: gymnasium.spaces.Box, encoder: str) -> Leaf:
 
 
 def least_side(kind: str) -> int:
-    """The side of the smallest image that leaves one pixel after the convolutions: 36 for Nature's."""
+    """Compute the side of the smallest image that leaves one pixel after the convolutions: 36 for Nature's."""
     side = 1
     for size, stride, _ in reversed(CONVOLUTIONS.get(kind, ())):
         side = (side - 1) * stride + size
@@ -167,7 +167,7 @@ def least_side(kind: str) -> int:
 
 
 def _layout(shape: tuple[int, ...]) -> tuple[Any, int]:
-    """The order of the axes, and the shorter side of the image."""
+    """Return the order of the axes, and the shorter side of the image."""
     if len(shape) == 2:
         return "HW", min(shape)
     if len(shape) == 3:
@@ -181,7 +181,7 @@ def _layout(shape: tuple[int, ...]) -> tuple[Any, int]:
 
 
 def dense(size: int, *, gain: float = math.sqrt(2.0), name: str | None = None) -> nn.Dense:
-    """A layer whose kernel is declared with its gain, for `network.orthogonal` to give it a direction; zero bias."""
+    """Make a layer whose kernel is declared with its gain, for `network.orthogonal` to give it a direction; zero bias."""
     return nn.Dense(size, kernel_init=nn.initializers.constant(gain), name=name, dot_general=products.dot_general)
 
 
@@ -206,7 +206,7 @@ class Encoder(nn.Module):
         return x
 
     def _condensed(self, index: int, leaf: Leaf, x: Array) -> Array:
-        """What stands beside an image: many numbers through a layer, anything else as it is."""
+        """Condense what stands beside an image: many numbers through a layer, anything else stays as it is."""
         if leaf.kind != "numbers" or x.shape[-1] <= FEW:
             return x
         return self._active(dense(self.config.hidden[-1], name=f"numbers_{index}")(x))

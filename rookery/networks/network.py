@@ -28,7 +28,7 @@ Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], PyTr
 def actor_critic(
     spec: Spec, num_outputs: int, config: NetworkConfig, *, torso: Torso | None = None, gaussian_size: int = 0
 ) -> Network:
-    """A policy of `num_outputs` numbers and a value for any observation space.
+    """Build a policy of `num_outputs` numbers and a value for any observation space.
 
     gaussian_size: so many of the outputs, the last ones, are a learned log standard deviation that does not depend on
     the observation; those before are the mean.
@@ -94,7 +94,7 @@ def actor_critic(
 
 
 def orthogonal(key: Array, gains: PyTree) -> PyTree:
-    """Multiplies every kernel, given full of its gain, by a random orthogonal matrix; vectors stay as they are.
+    """Multiply every kernel, given full of its gain, by a random orthogonal matrix; vectors stay as they are.
 
     A kernel [..., out] is one matrix with `out` columns, [gates, size, size] one for each gate. All are cut from one
     draw: compiling a draw takes 0.6 s, and a network would need six or more.
@@ -110,7 +110,7 @@ def orthogonal(key: Array, gains: PyTree) -> PyTree:
 
 
 def _orthonormal(normal: Array) -> Array:
-    """Orthonormal columns, or rows where those are fewer, uniformly distributed: the signs of R are made positive."""
+    """Return orthonormal columns, or rows where those are fewer, uniformly distributed: the signs of R are made positive."""
     wide = normal.shape[-2] < normal.shape[-1]
     q, r = jnp.linalg.qr(normal.mT if wide else normal)
     q = q * jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
@@ -137,7 +137,7 @@ class Heads(nn.Module):
 
 
 def as_pair(module: nn.Module) -> Torso:
-    """A module of ours as (init, apply) on its plain parameters."""
+    """Return a module of ours as (init, apply) on its plain parameters."""
     def init(key: Array, observation: PyTree) -> PyTree:
         return module.init(key, observation).get("params", {})  # an encoder without layers has none
 
@@ -150,7 +150,7 @@ def as_pair(module: nn.Module) -> Torso:
 
 
 def with_told(torso: Torso) -> Torso:
-    """The user's own encoder; of its layers, only the features can be listened to."""
+    """Wrap the user's own encoder; of its layers, only the features can be listened to."""
     def apply(params: PyTree, observation: PyTree) -> PyTree:
         given = torso[1](params, observation)
         return given if isinstance(given, Output) else units.told(given)
@@ -159,7 +159,7 @@ def with_told(torso: Torso) -> Torso:
 
 
 def separate(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> bool:
-    """Do policy and value have an encoder each?"""
+    """Tell whether policy and value have an encoder each."""
     if config.heads == "separate" and config.core != "none":
         raise ValueError("network.heads='separate' with a core would need two memories; use 'shared' or core='none'.")
     if config.heads == "auto":
@@ -179,7 +179,7 @@ def _check_mask(spec: Spec, num_outputs: int, gaussian_size: int) -> None:
 
 
 def _check_heads(output: Output, num_outputs: int, config: NetworkConfig) -> None:
-    """Refuses policy and value of a torso that do not fit the actions, or the rest of the network."""
+    """Refuse policy and value of a torso that do not fit the actions, or the rest of the network."""
     if config.core != "none" or config.heads == "separate":
         raise ValueError(
             "A torso that gives an Output is the whole network: it cannot have network.core or network.heads='separate' "

@@ -19,13 +19,13 @@ NARROW = 32  # columns below which they are the cheaper side to turn
 
 
 def dot_general(x: Array, kernel: Array, dimensions: Any = None, precision: Any = None, **_: Any) -> Array:
-    """For flax: x [..., in], kernel [in, out] -> [..., out]."""
+    """Multiply, for flax: x [..., in], kernel [in, out] -> [..., out]."""
     return product(x.reshape(-1, x.shape[-1]), kernel).reshape(*x.shape[:-1], kernel.shape[1])
 
 
 @jax.custom_vjp
 def product(x: Array, kernel: Array) -> Array:
-    """x [N, in], kernel [in, out] -> [N, out]."""
+    """Multiply: x [N, in], kernel [in, out] -> [N, out]."""
     if kernel.shape[1] < NARROW and _on_cpu():
         return lax.dot_general(x, _turned(kernel), (((1,), (1,)), ((), ())))
     return x @ kernel
@@ -58,7 +58,7 @@ relu.defvjp(lambda x: (y := relu(x), y), lambda y, d: (d * jnp.sign(y),))
 
 
 def _turned(x: Array) -> Array:
-    """x^T as an array of its own; else XLA folds the transposition into the product again."""
+    """Return x^T as an array of its own; else XLA folds the transposition into the product again."""
     return lax.optimization_barrier(x.T)
 
 

@@ -61,9 +61,12 @@ def q_network(
     noise_scale: float = 0.5,
     torso: Torso | None = None,
 ) -> QNetwork:
-    """atoms: [K] the support of a distribution of returns; None: only their mean. near_zero: a new network takes every return
+    """Build a network of action values.
+
+    atoms: [K] the support of a distribution of returns; None: only their mean. near_zero: a new network takes every return
     to be about 0, not one as likely as another; on a wide support that would be an error of thousands to be unlearned.
-    torso: the user's own encoder."""
+    torso: the user's own encoder.
+    """
     if not isinstance(spec.action, gymnasium.spaces.Discrete):
         raise ValueError(
             f"value-based algorithms choose among countable actions, and {spec.id or 'this environment'} takes {spec.action}: "
@@ -134,13 +137,13 @@ def q_network(
 
 
 def _around_zero(atoms: Array) -> Array:
-    """[K] logits of a distribution over the atoms next to 0: a normal in their number, three wide."""
+    """Return the logits [K] of a distribution over the atoms next to 0: a normal in their number, three wide."""
     places = jnp.arange(len(atoms)) - jnp.argmin(jnp.abs(atoms))
     return -0.5 * jnp.square(places / 3.0)
 
 
 def _stack(size: int, out: int, hidden: bool) -> list[PyTree]:
-    """The layers of a head, kernels full of their gain (see `orthogonal`)."""
+    """Make the layers of a head, kernels full of their gain (see `orthogonal`)."""
     layer = lambda p, q, gain: {"kernel": jnp.full((p, q), gain), "bias": jnp.zeros(q)}
     return [layer(size, size, HIDDEN_GAIN), layer(size, out, OUTPUT_GAIN)] if hidden else [layer(size, out, OUTPUT_GAIN)]
 

@@ -13,7 +13,7 @@ _HEARD: ContextVar[list[Array] | None] = ContextVar("units", default=None)
 
 @contextmanager
 def listening() -> Iterator[list[Array]]:
-    """Gives a list that fills with the outputs [N, ..., units] of each hidden layer that is traced in this block."""
+    """Give a list that fills with the outputs [N, ..., units] of each hidden layer that is traced in this block."""
     heard: list[Array] = []
     token = _HEARD.set(heard)
     try:
@@ -23,7 +23,7 @@ def listening() -> Iterator[list[Array]]:
 
 
 def told(x: Array) -> Array:
-    """Passes on a hidden layer's outputs, units last, and tells who listens."""
+    """Pass on a hidden layer's outputs, units last, and tell who listens."""
     heard = _HEARD.get()
     if heard is not None:
         heard.append(x)
