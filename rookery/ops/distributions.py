@@ -56,12 +56,12 @@ def mask_logits(outputs: Array, mask: Array) -> Array:
 
 
 def categorical(n: int) -> Distribution:
-    """One of n actions; outputs are logits [..., n], actions int32 [...]."""
+    """Build the distribution over n actions; outputs are logits [..., n], actions int32 [...]."""
     return _simple(n, _categorical_sample, _categorical_mode, _categorical_logp, _categorical_entropy, _categorical_kl)
 
 
 def multi_categorical(nvec: ArrayLike) -> Distribution:
-    """Independent categoricals, nvec [*shape] of their sizes; outputs are their logits, concatenated in C order.
+    """Build independent categoricals, nvec [*shape] of their sizes; outputs are their logits, concatenated in C order.
 
     Actions are int32 [..., *shape]. Logits are padded to one [..., K, max(nvec)] array: the number of operations does
     not grow with K.
@@ -100,7 +100,7 @@ def multi_categorical(nvec: ArrayLike) -> Distribution:
 
 
 def bernoulli(n: int | Sequence[int]) -> Distribution:
-    """Independent bits, n their number or shape; outputs are logits [..., prod(shape)], actions int8 [..., *shape]."""
+    """Build independent bits, n their number or shape; outputs are logits [..., prod(shape)], actions int8 [..., *shape]."""
     shape = (n,) if isinstance(n, int) else tuple(n)
 
     def sample(key: Array, outputs: Array) -> Array:
@@ -155,7 +155,7 @@ def _categorical_kl(p_logits: Array, q_logits: Array) -> Array:
 
 
 def _softmax_parts(logits: Array) -> tuple[Array, Array, Array]:
-    """logits − max, its exp, and the sum of that."""
+    """Return logits − max, its exp, and the sum of that."""
     shifted = logits - jax.lax.stop_gradient(jnp.max(logits, -1, keepdims=True))
     weight = jnp.exp(shifted)
     return shifted, weight, jnp.sum(weight, -1)
@@ -165,8 +165,9 @@ def _softmax_parts(logits: Array) -> tuple[Array, Array, Array]:
 
 
 def gaussian(shape: int | Sequence[int], low: ArrayLike = -1.0, high: ArrayLike = 1.0) -> Distribution:
-    """centre + half · u with u independent normals; outputs [..., 2 * prod(shape)] are the means of u, then its log standard
-    deviations, unclamped. u = ±1 are the bounds `low` and `high`; actions beyond them are for the environment to clip.
+    """Build the distribution of centre + half · u with u independent normals; outputs [..., 2 * prod(shape)] are the means of
+    u, then its log standard deviations, unclamped. u = ±1 are the bounds `low` and `high`; actions beyond them are for the
+    environment to clip.
 
     The entropy, as the density, is that of the action: it grows with the bounds, by a constant.
     """
@@ -207,7 +208,7 @@ def gaussian(shape: int | Sequence[int], low: ArrayLike = -1.0, high: ArrayLike 
 
 
 def squashed_gaussian(low: ArrayLike, high: ArrayLike) -> Distribution:
-    """centre + half · tanh(u) with u normal, on the box [low, high]; outputs as for `gaussian`.
+    """Build the distribution of centre + half · tanh(u) with u normal, on the box [low, high]; outputs as for `gaussian`.
 
     logp inverts the tanh; an action at the bound counts as tanh(u) = ±(1 − 2⁻²⁴), |u| = 8.7, so that it stays finite.
     The entropy is that of u plus a Gauss-Hermite quadrature of the log-determinant: deterministic, needs no key.
@@ -278,7 +279,7 @@ def _normal_kl(p_outputs: Array, q_outputs: Array, size: int) -> Array:
 
 
 def _log_det_tanh(u: Array) -> Array:
-    """log(1 − tanh² u) without the cancellation: 2 (log 2 − |u| − log(1 + exp(−2 |u|)))."""
+    """Compute log(1 − tanh² u) without the cancellation: 2 (log 2 − |u| − log(1 + exp(−2 |u|)))."""
     magnitude = jnp.abs(u)
     return 2 * (math.log(2) - magnitude - jnp.log1p(jnp.exp(-2 * magnitude)))
 
@@ -287,7 +288,7 @@ def _log_det_tanh(u: Array) -> Array:
 
 
 def product(parts: PyTree) -> Distribution:
-    """Independent parts: a dict, tuple or list, nested at will, of distributions. Actions have the same structure.
+    """Join independent parts: a dict, tuple or list, nested at will, of distributions. Actions have the same structure.
 
     Outputs are those of the parts, concatenated in the order of `jax.tree.leaves` (dicts by sorted key).
     """
@@ -326,7 +327,7 @@ def product(parts: PyTree) -> Distribution:
 
 
 def for_space(space: spaces.Space, squash: bool = False) -> Distribution:
-    """The distribution over a gymnasium action space; `squash`: bounded Boxes get `squashed_gaussian`.
+    """Choose the distribution over a gymnasium action space; `squash`: bounded Boxes get `squashed_gaussian`.
 
     Without it they get a Gaussian in units of their bounds: a new policy, of deviation one, then covers [0, 500] as it covers
     [-1, 1]. A Box without bounds gets a plain one.
@@ -383,15 +384,15 @@ def _simple(
 
 
 def _to_event(flat: Array, shape: tuple[int, ...]) -> Array:
-    """[..., prod(shape)] -> [..., *shape]"""
+    """Reshape [..., prod(shape)] to [..., *shape]."""
     return flat if len(shape) == 1 else flat.reshape(*flat.shape[:-1], *shape)
 
 
 def _from_event(action: Array, shape: tuple[int, ...]) -> Array:
-    """[..., *shape] -> [..., prod(shape)]"""
+    """Reshape [..., *shape] to [..., prod(shape)]."""
     return action if len(shape) == 1 else action.reshape(*action.shape[: action.ndim - len(shape)], math.prod(shape))
 
 
 def _lift(constant: np.ndarray, like: Array, extra: int = 0) -> Array:
-    """A [K] constant with the rank of `like` plus `extra`, and its dtype."""
+    """Give a [K] constant the rank of `like` plus `extra`, and its dtype."""
     return jnp.asarray(constant.reshape((1,) * (like.ndim + extra - 1) + constant.shape), like.dtype)

@@ -36,7 +36,7 @@ def clip_by_global_norm(tree: PyTree, max_norm: float | Array) -> tuple[PyTree, 
 
 
 def _sum_of_squares(leaf: Array) -> Array:
-    """Rows are added up by a product: on CPU that takes half as long as XLA's sum, and it is no less exact."""
+    """Sum the squares, rows by a product: on CPU that takes half as long as XLA's sum, and it is no less exact."""
     if leaf.ndim < 2:
         return jnp.sum(jnp.square(leaf))
     rows = jnp.square(leaf).reshape(-1, leaf.shape[-1])
@@ -46,7 +46,7 @@ def _sum_of_squares(leaf: Array) -> Array:
 def accumulate(
     loss: Callable[[PyTree, Rollout], tuple[Array, Report]], params: PyTree, rollout: Rollout, num_chunks: int
 ) -> tuple[PyTree, Report]:
-    """Gradient and report of `loss` over the whole rollout, computed over `num_chunks` groups of columns, one by one.
+    """Compute gradient and report of `loss` over the whole rollout, in `num_chunks` groups of columns, one by one.
 
     loss: (params, rollout) -> (scalar mean by `row_weights`, report of such means). Gradients and reports
     of the chunks are averaged with the sums of these weights, which gives those of the whole rollout to rounding. What is
@@ -82,7 +82,7 @@ def accumulate(
 
 
 def chunks_of(rollout: Rollout, count: int) -> list[Rollout]:
-    """The columns of a rollout in `count` equal groups."""
+    """Cut the columns of a rollout into `count` equal groups."""
 
     def cut(index: int, field: str, tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: spread.chunks(leaf, 0 if field in BATCH_MAJOR else 1, count)[index], tree)

@@ -15,12 +15,12 @@ from rookery.types import Rollout
 
 
 def all_alike(rollout: Rollout) -> bool:
-    """Tells whether every transition of a rollout counts alike in a loss: nobody gave its rows weights."""
+    """Tell whether every transition of a rollout counts alike in a loss: nobody gave its rows weights."""
     return isinstance(rollout.weight, tuple)
 
 
 def row_weights(rollout: Rollout) -> Array:
-    """How much each row counts in a loss: `valid` · `weight`, [T, B]. What a loss is reduced by.
+    """Return how much each row counts in a loss: `valid` · `weight`, [T, B]. A loss is reduced by them.
 
     Recursions take `valid` alone: a row of weight 0 teaches nothing, and its reward is still part of the return before it.
     """
@@ -28,13 +28,13 @@ def row_weights(rollout: Rollout) -> Array:
 
 
 def masked_mean(x: Array, mask: Array) -> Array:
-    """Σ mask x / Σ mask over all axes. x [T, B, ...], mask [T, B] -> scalar. Gradients flow to x."""
+    """Compute Σ mask x / Σ mask over all axes. x [T, B, ...], mask [T, B] -> scalar. Gradients flow to x."""
     mask = align(mask, x)
     return _total(x, mask) / _weight(x, mask)
 
 
 def masked_moments(x: Array, mask: Array) -> tuple[Array, Array]:
-    """Mean and (population) standard deviation over all axes. x [T, B, ...], mask [T, B] -> two scalars.
+    """Compute mean and (population) standard deviation over all axes. x [T, B, ...], mask [T, B] -> two scalars.
 
     Gradients flow to x; that of the standard deviation is infinite where all kept entries are equal.
     """
@@ -47,7 +47,7 @@ def masked_moments(x: Array, mask: Array) -> tuple[Array, Array]:
 
 
 def masked_normalise(x: Array, mask: Array, epsilon: float = 1e-8) -> Array:
-    """(x − mean) / (std + epsilon) where mask is not 0, and 0 elsewhere: advantage normalisation.
+    """Normalise advantages: (x − mean) / (std + epsilon) where mask is not 0, and 0 elsewhere.
 
     x [T, B, ...], mask [T, B] -> [T, B, ...]. No gradient flows through the result.
     """

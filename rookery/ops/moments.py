@@ -24,7 +24,7 @@ class Moments(NamedTuple):
 
 
 def init(shape: tuple[int, ...] = ()) -> Moments:
-    """Moments of nothing; `normalise` leaves x as it is (but for the clip). Every leaf is an array of its own."""
+    """Return the moments of nothing; `normalise` leaves x as it is (but for the clip). Every leaf is an array of its own."""
     return Moments(
         count=jnp.zeros(()),
         mean=jnp.zeros(shape),
@@ -34,7 +34,7 @@ def init(shape: tuple[int, ...] = ()) -> Moments:
 
 
 def of(x: Array, rank: int, mask: Array | None = None) -> Moments:
-    """Moments of the samples x [..., *shape] alone, where `shape` has `rank` axes; those whose mask [...] is not 0."""
+    """Take the moments of samples x [..., *shape] alone, where `shape` has `rank` axes; those whose mask [...] is not 0."""
     return update(init(x.shape[x.ndim - rank :]), x, mask)
 
 
@@ -63,7 +63,7 @@ def merge(moments: Moments, count: Array, mean: Array, m2: Array) -> Moments:
 
 
 def _merged(moments: Moments, count: Array, mean: Array, m2: Array) -> Moments:
-    """mean: as a deviation from the one so far."""
+    """Merge moments of other samples in; mean: as a deviation from the one so far."""
     share = count / jnp.maximum(moments.count + count, 1)
     count_new, count_lost = _add(moments.count, moments.lost[0], count)
     mean_new, mean_lost = _add(moments.mean, moments.lost[1], mean * share)
@@ -72,14 +72,14 @@ def _merged(moments: Moments, count: Array, mean: Array, m2: Array) -> Moments:
 
 
 def std(moments: Moments) -> Array:
-    """Standard deviation [*shape]; 1 where nothing has varied yet beyond rounding, so that it can be divided by."""
+    """Compute the standard deviation [*shape]; 1 where nothing has varied yet beyond rounding, so that it can be divided by."""
     moments = jax.lax.stop_gradient(moments)
     deviation = jnp.sqrt(moments.m2 / jnp.maximum(moments.count, 1))
     return jnp.where(deviation > 1e-6 * jnp.abs(moments.mean), deviation, 1)
 
 
 def normalise(moments: Moments, x: Array, clip: float | None = 10.0) -> Array:
-    """(x − mean) / std, clipped to ±clip. x [..., *shape] of any dtype -> float32. Gradients flow to x alone."""
+    """Compute (x − mean) / std, clipped to ±clip. x [..., *shape] of any dtype -> float32. Gradients flow to x alone."""
     mean = jax.lax.stop_gradient(moments.mean)
     scaled = (x.astype(jnp.float32) - _lift(mean, x)) * _lift(1 / std(moments), x)
     return scaled if clip is None else jnp.clip(scaled, -clip, clip)
@@ -91,7 +91,7 @@ def _lift(statistic: Array, x: Array) -> Array:
 
 
 def _add(total: Array, lost: Array, increment: Array) -> tuple[Array, Array]:
-    """Kahan's sum: (total + lost + increment, what that rounding loses)."""
+    """Add by Kahan's sum: (total + lost + increment, what that rounding loses)."""
     increment = increment + lost
     result = total + increment
     return result, increment - (result - total)

@@ -8,21 +8,21 @@ from jax import Array
 
 
 def huber(x: Array, delta: float = 1.0) -> Array:
-    """x² / 2 near 0 and delta (|x| − delta / 2) beyond delta: its gradient is the error clipped to ± delta. Any shape."""
+    """Compute x² / 2 near 0, delta (|x| − delta / 2) beyond delta: the gradient is the error clipped to ± delta. Any shape."""
     size = jnp.abs(x)
     inside = jnp.minimum(size, delta)
     return inside * (size - 0.5 * inside)
 
 
 def of_action(values: Array, action: Array) -> Array:
-    """values [..., A, *rest], action [...] integers -> [..., *rest]. Gradients flow to the values that were chosen."""
+    """Pick by action: values [..., A, *rest], action [...] integers -> [..., *rest]. Gradients flow to what was chosen."""
     rest = values.ndim - action.ndim - 1
     index = action.reshape(action.shape + (1,) * (1 + rest))
     return jnp.take_along_axis(values, index, action.ndim).squeeze(action.ndim)
 
 
 def epsilon_greedy(key: Array, q: Array, *, epsilon: Array, legal: Array | None = None) -> Array:
-    """The best action, or with probability epsilon any legal one. q [B, A], epsilon [B], legal [B, A] bool -> [B] int32."""
+    """Pick the best action, or with probability epsilon any legal one. q [B, A], epsilon [B], legal [B, A] bool -> [B] int32."""
     coin, choice = jax.random.split(key)
     draws = jax.random.uniform(choice, q.shape)
     random = jnp.argmax(draws if legal is None else jnp.where(legal, draws, -1.0), -1)
@@ -31,12 +31,12 @@ def epsilon_greedy(key: Array, q: Array, *, epsilon: Array, legal: Array | None 
 
 
 def support(low: float, high: float, num_atoms: int) -> Array:
-    """[K] equally spaced returns."""
+    """Make equally spaced returns [K]."""
     return jnp.linspace(low, high, num_atoms)
 
 
 def wide_support(num_atoms: int, largest: float = 3_000.0) -> Array:
-    """[K] returns from −largest to largest, dense around 0: sign(u) (exp |u| − 1) of equally spaced u (Hafner et al. 2023).
+    """Make returns [K] from −largest to largest, dense at 0: sign(u) (exp |u| − 1) of equally spaced u (Hafner et al. 2023).
 
     The scale of a return need not be known: 51 atoms are 0.4 apart at 0 and a third of their size apart further out, and
     what lies between two of them keeps its mean.
@@ -47,7 +47,7 @@ def wide_support(num_atoms: int, largest: float = 3_000.0) -> Array:
 
 
 def categorical_projection(returns: Array, probabilities: Array, atoms: Array) -> Array:
-    """A distribution over `returns` as one over `atoms`, in ascending order (Bellemare et al. 2017, C51).
+    """Project a distribution over `returns` to one over `atoms`, in ascending order (Bellemare et al. 2017, C51).
 
     returns, probabilities [..., J], atoms [K] -> [..., K]. What lies between two atoms is shared by its distance to them, so
     that the mean stays; what lies beyond the ends goes to the ends. m_i = Σ_j p_j hat_i(clip(returns_j)), where hat_i is 1 at
@@ -63,11 +63,11 @@ def categorical_projection(returns: Array, probabilities: Array, atoms: Array) -
 
 
 def squeeze_value(x: Array, epsilon: float = 1e-3) -> Array:
-    """h(x) = sign(x) (√(|x| + 1) − 1) + epsilon x (Pohlen et al. 2018): large returns without clipping rewards."""
+    """Compute h(x) = sign(x) (√(|x| + 1) − 1) + epsilon x (Pohlen et al. 2018): large returns without clipping rewards."""
     return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + epsilon * x
 
 
 def unsqueeze_value(x: Array, epsilon: float = 1e-3) -> Array:
-    """The inverse of `squeeze_value`."""
+    """Invert `squeeze_value`."""
     root = (jnp.sqrt(1.0 + 4.0 * epsilon * (jnp.abs(x) + 1.0 + epsilon)) - 1.0) / (2.0 * epsilon)
     return jnp.sign(x) * (jnp.square(root) - 1.0)

@@ -23,19 +23,19 @@ GOLDEN = np.uint32(0x9E3779B9)
 
 
 def key(seed: int | Array) -> Any:
-    """A typed key for jax.random."""
+    """Make a typed key for jax.random."""
     return jax.random.key(seed, impl=_IMPLEMENTATION)
 
 
 def _mix(x: Array) -> Array:
-    """A bijection of 32-bit words in which each input bit flips each output bit with a probability near one half."""
+    """Apply a bijection of 32-bit words in which each input bit flips each output bit with a probability near one half."""
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x21F0AAAD)
     x = (x ^ (x >> np.uint32(15))) * np.uint32(0x735A2D97)
     return x ^ (x >> np.uint32(15))
 
 
 def _hash(k: Array, counter: Array) -> Array:
-    """k: [2] words of a key; counter: any shape -> words of that shape."""
+    """Hash a counter. k: [2] words of a key; counter: any shape -> words of that shape."""
     return _mix(_mix(counter * GOLDEN + k[0]) + k[1])
 
 

@@ -7,7 +7,7 @@ from jax import Array
 
 
 def centred_ranks(x: Array) -> Array:
-    """x [N] -> [N] from -0.5 (the lowest) to 0.5 (the highest), their sum 0. Equal numbers share the mean of their ranks.
+    """Rank x [N] -> [N] from -0.5 (the lowest) to 0.5 (the highest), their sum 0. Equal numbers share the mean of their ranks.
 
     Ranks given to ties in the order of an argsort would prefer one member to its equal by its place. A sum of 1 and -1 is
     exact in float32, in whatever order it is added: every machine finds the same ranks. No gradient flows.

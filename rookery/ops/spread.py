@@ -24,15 +24,15 @@ ROWS, LANES = PartitionSpec(None, AXIS), PartitionSpec(AXIS)  # of [T, B, ...] a
 
 
 def ranks() -> int:
-    """Over how many devices of several processes the columns are spread where this is traced; 1 if they are not."""
+    """Count the devices of several processes that the columns are spread over where this is traced; 1 if they are not."""
     mesh = jax.sharding.get_abstract_mesh()
     return 1 if mesh.empty or AXIS not in mesh.axis_names or AXIS in mesh.manual_axes else mesh.shape[AXIS]
 
 
 def by_columns(function: Callable[..., Any]) -> Callable[..., Any]:
-    """function(params, observation [T, B, ...], memory [B, ...], first [T, B]) -> (rows [T, B, ...], memory [B, ...]).
+    """Return the same function, each process with its columns. Where they cannot be shared out evenly it is left to XLA.
 
-    The same, each process with its columns. Where they cannot be shared out evenly it is left to XLA.
+    function(params, observation [T, B, ...], memory [B, ...], first [T, B]) -> (rows [T, B, ...], memory [B, ...]).
     """
 
     def spread(params: PyTree, observation: PyTree, memory: PyTree, first: jax.Array) -> tuple[Any, PyTree]:
@@ -50,7 +50,7 @@ def by_columns(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def everywhere(tree: PyTree) -> PyTree:
-    """The whole of it on every process: fetched once, where it would else be fetched again by each that reads it."""
+    """Put the whole of it on every process: fetched once, where it would else be fetched again by each that reads it."""
     if ranks() == 1:
         return tree
     whole = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec())
@@ -58,7 +58,7 @@ def everywhere(tree: PyTree) -> PyTree:
 
 
 def chunks(leaf: jax.Array, axis: int, count: int) -> list[jax.Array]:
-    """Cuts an axis of columns into `count` equal parts, each with columns of every process."""
+    """Cut an axis of columns into `count` equal parts, each with columns of every process."""
     size = ranks()
     if size == 1 or leaf.shape[axis] % (size * count):
         width = leaf.shape[axis] // count

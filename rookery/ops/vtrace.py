@@ -33,7 +33,7 @@ def vtrace(
     rho_pg_bar: float | None = 1.0,
     lam: float = 1.0,
 ) -> VTraceReturns:
-    """V-trace targets v and advantages A, with ratio_t = exp(log_rho_t) = π(a_t | x_t) / μ(a_t | x_t):
+    """Compute V-trace targets v and advantages A, with ratio_t = exp(log_rho_t) = π(a_t | x_t) / μ(a_t | x_t):
 
         δ_t = min(rho_bar, ratio_t) (reward_t + discount_t V(x_{t+1}) − V(x_t))
         v_t = V(x_t) + acc_t,   acc_t = valid_t (δ_t + discount_t λ min(c_bar, ratio_t) acc_{t+1})
