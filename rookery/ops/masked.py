@@ -20,7 +20,7 @@ def all_alike(rollout: Rollout) -> bool:
 
 
 def row_weights(rollout: Rollout) -> Array:
-    """Return how much each row counts in a loss: `valid` · `weight`, [T, B]. A loss is reduced by them.
+    """Return how much each row counts in a loss: `valid` · `weight`, [T, B]. Losses are reduced by it.
 
     Recursions take `valid` alone: a row of weight 0 teaches nothing, and its reward is still part of the return before it.
     """

@@ -15,14 +15,14 @@ def huber(x: Array, delta: float = 1.0) -> Array:
 
 
 def of_action(values: Array, action: Array) -> Array:
-    """Pick by action: values [..., A, *rest], action [...] integers -> [..., *rest]. Gradients flow to what was chosen."""
+    """Pick by action: values [..., A, *rest], action [...] integers -> [..., *rest]. Gradients flow to the chosen values."""
     rest = values.ndim - action.ndim - 1
     index = action.reshape(action.shape + (1,) * (1 + rest))
     return jnp.take_along_axis(values, index, action.ndim).squeeze(action.ndim)
 
 
 def epsilon_greedy(key: Array, q: Array, *, epsilon: Array, legal: Array | None = None) -> Array:
-    """Pick the best action, or with probability epsilon any legal one. q [B, A], epsilon [B], legal [B, A] bool -> [B] int32."""
+    """Pick the best action, or with probability epsilon any legal one. q [B, A], epsilon [B], legal [B, A] bool -> [B] int32"""
     coin, choice = jax.random.split(key)
     draws = jax.random.uniform(choice, q.shape)
     random = jnp.argmax(draws if legal is None else jnp.where(legal, draws, -1.0), -1)
