@@ -150,9 +150,10 @@ class EvolutionWorker:
 
 @functools.lru_cache(maxsize=16)
 def compiled(agent: Agent) -> tuple[Callable[..., PyTree], Callable[..., tuple[PyTree, PyTree]]]:
-    """(params, members, key, counter) -> population; (population, observation, memory, first, running, greedy) -> action, …
+    """Compile, once per process and agent, what perturbs and what decides.
 
-    Compiled once per process and agent. The memory of a member whose episode is over stays as it was.
+    (params, members, key, counter) -> population; (population, observation, memory, first, running, greedy) -> action, …
+    The memory of a member whose episode is over stays as it was.
     """
     assert agent.perturb is not None
     perturbed = agent.perturb

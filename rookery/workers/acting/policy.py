@@ -32,7 +32,7 @@ class Policy:
     def __call__(
         self, observation: PyTree, memory: PyTree = None, *, reward: float = 0.0, explore: float = 0.0
     ) -> tuple[Any, PyTree]:
-        """One observation, as the environment gives it -> one action, as the environment takes it, and the memory.
+        """Act: one observation, as the environment gives it -> one action, as the environment takes it, and the memory.
 
         reward: the last one received; only agents that look at their previous reward need it.
         """
@@ -51,7 +51,7 @@ class Policy:
     def batch(
         self, observation: PyTree, memory: PyTree, *, first: np.ndarray, reward: np.ndarray, explore: float = 0.0
     ) -> tuple[PyTree, PyTree]:
-        """Observations [B, ...] -> canonical actions [B, ...] and memory, which is reset where `first`."""
+        """Act: observations [B, ...] -> canonical actions [B, ...] and memory, which is reset where `first`."""
         B = len(first)
         inner, previous_action = memory or (self.agent.memory(B), spaces.zeros(self.spec.action, (B,)))
         if self.agent.needs.previous:

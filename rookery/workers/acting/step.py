@@ -16,9 +16,10 @@ from rookery.types import Agent, Array, Decision, Needs, PyTree
 
 @functools.lru_cache(maxsize=16)
 def compiled_step(agent: Agent) -> Callable[..., tuple[PyTree, Decision]]:
-    """(params, observation, memory, first, explore, key, counter) -> memory before the observation, Decision.
+    """Compile a step of acting, once per process and agent, so that many collectors share it.
 
-    Compiled once per process and agent, so that many collectors share it. Memory is reset where `first`.
+    (params, observation, memory, first, explore, key, counter) -> memory before the observation, Decision. Memory is reset
+    where `first`.
     """
 
     def step(
@@ -47,17 +48,17 @@ def with_previous(observation: PyTree, action: PyTree, reward: np.ndarray, first
 
 
 def discount(params: PyTree, needs: Needs) -> Any:
-    """Gamma: the leaf of the parameters where there is one, else as the algorithm was built."""
+    """Return gamma: the leaf of the parameters where there is one, else as the algorithm was built."""
     return hyper.leaf(params, "discount", needs.discount)
 
 
 def return_discount(params: PyTree, needs: Needs) -> Any:
-    """What `needs.return_discount` is now: where it was gamma it still is."""
+    """Return what `needs.return_discount` is now: where it was gamma it still is."""
     if needs.return_discount is None or needs.return_discount != needs.discount:
         return needs.return_discount
     return discount(params, needs)
 
 
 def column(flags: Array, like: Array) -> Array:
-    """[B] -> [B, 1, ...], to broadcast against `like` [B, ...]."""
+    """Reshape [B] to [B, 1, ...], to broadcast against `like` [B, ...]."""
     return flags.reshape(flags.shape + (1,) * (like.ndim - 1))

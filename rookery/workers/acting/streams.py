@@ -35,7 +35,7 @@ class Streams:
         self._reward, self._action = np.zeros(B, np.float32), spaces.zeros(pool.spec.action, (B,))  # the previous ones
 
     def explore(self, params: PyTree) -> PyTree:
-        """What the next rollout explores with; it is played with these parameters, and their discount."""
+        """Return what the next rollout explores with; it is played with these parameters, and their discount."""
         gamma = return_discount(params, self._needs)
         self._return_discount = None if gamma is None else np.float32(gamma)
         played = self.env_steps * self._num_envs // len(self.steps)  # by all collectors, if they play alike

@@ -230,7 +230,7 @@ class AnakinProgram:
 
 @lru_cache(maxsize=16)  # runs of the same agent share what is compiled
 def compiled_loop(agent: Agent, environments: Programs, num_envs: int, many: bool, pace: Pace) -> Callable[..., Any]:
-    """(carry, explore, numbers, written, learns=) -> Carry, Told.
+    """Compile the loop: (carry, explore, numbers, written, learns=) -> Carry, Told.
 
     explore: of [turns, rollouts, B]; numbers, written [turns]: rollouts, and rows of the ring, before each turn; learns:
     else it only collects. The counters are the same for all seeds, so that a ring is written in place.

@@ -73,8 +73,8 @@ Differentiate = Callable[[PyTree, PyTree, Batch, int, int], tuple[Found, np.ndar
 
 
 def differentiator(agent: Agent, seed: int, incarnation: int, *, inspects: bool = False) -> Differentiate:
-    """(params, slow, batch, version, number) -> Found, new priorities; the number keys what is random in a loss.
-    inspects: one worker looks for all."""
+    """Build the function (params, slow, batch, version, number) -> Found, new priorities; the number keys what is random in a
+    loss. inspects: one worker looks for all."""
     key = ops.random.key(seed)
     key = jax.random.fold_in(key, incarnation) if incarnation else key
     compiled = _compiled(agent)

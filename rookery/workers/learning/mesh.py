@@ -41,7 +41,8 @@ def replicated(mesh: Mesh, tree: PyTree) -> PyTree:
 
 
 def compiled(function: Callable[..., Any], mesh: Mesh, *, donate: tuple[int, ...]) -> Callable[..., Any]:
-    """jit of (params, slow, optimizer, updates, batch, key, counter): the batch cut into columns, all else on all devices.
+    """Compile function(params, slow, optimizer, updates, batch, key, counter) by jit: the batch is cut into columns, all else
+    is on all devices.
 
     Of several processes each gives its own columns of the batch, and all of everything else.
     """

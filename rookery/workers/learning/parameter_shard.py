@@ -105,7 +105,8 @@ class TrainedPart(NamedTuple):
     number: int  # of its first leaf, counted over all parts
 
     def fits(self, tree: PyTree) -> bool:
-        """Is it a tree of this part's structure and shapes? A counter of an optimizer is not, beside a part of one number."""
+        """Tell whether it is a tree of this part's structure and shapes. A counter of an optimizer is not, beside a part of
+        one number."""
         mine: Any = jax.tree.structure(self.like)
         if jax.tree.structure(tree) != mine:
             return False
@@ -113,7 +114,7 @@ class TrainedPart(NamedTuple):
         return all(np.shape(x) == y.shape and jnp.result_type(x) == y.dtype for x, y in pairs)
 
     def is_flat(self, tree: PyTree) -> bool:
-        """Is it one vector of all numbers of this part, as algorithms/optimizers.py keeps moments?"""
+        """Tell whether it is one vector of all numbers of this part, as algorithms/optimizers.py keeps moments."""
         return getattr(tree, "shape", None) == (sum(self.sizes),)
 
     @property
@@ -121,7 +122,7 @@ class TrainedPart(NamedTuple):
         return [leaf.size for leaf in jax.tree.leaves(self.like)]
 
     def shards(self, num_shards: int) -> list[int]:
-        """The shard that owns each leaf."""
+        """List the shard that owns each leaf."""
         return [(self.number + i) % num_shards for i in range(len(self.sizes))]
 
 
@@ -183,7 +184,7 @@ def _by_part(agent: Agent, function: Callable[..., PyTree], like: PyTree, tree: 
         return jax.tree.map(one, tree, *others, is_leaf=is_one)
 
     def named(tree: PyTree, *others: PyTree) -> PyTree:
-        """By the names of parts, of params, optimizers and gradients."""
+        """Map the parts by their names, of params, optimizers and gradients."""
         if "" in found:
             return within(found[""], tree, *others)
         rest = others[0] if others else tree
@@ -191,7 +192,7 @@ def _by_part(agent: Agent, function: Callable[..., PyTree], like: PyTree, tree: 
         return rest | {name: within(part, tree[name], *(o[name] for o in others)) for name, part in there.items()}
 
     def slow(tree: PyTree, *others: PyTree) -> PyTree:
-        """By name where it has names, else whatever is shaped like a part. A lone number is shaped like too much."""
+        """Map parts by name where it has names, else whatever is shaped like a part. A lone number is shaped like too much."""
         if isinstance(tree, dict) and "" not in found and found.keys() & tree.keys():
             return named(tree, *others)
         part = next((part for part in found.values() if any(jnp.ndim(x) for x in jax.tree.leaves(part.like))), None)
