@@ -82,7 +82,7 @@ class Liveness:
     # ------------------------------------------------------------------------------------------- where to place workers
 
     def placement(self) -> dict[str, Any]:
-        """Options of an actor that avoid machines that are cut off: Ray would put a worker there until it has noticed."""
+        """Give options of an actor that avoid machines that are cut off: Ray would put a worker there until it has noticed."""
         if not self._cut:
             return {}
         names = ",".join(sorted(self._cut))

@@ -47,7 +47,7 @@ class RayRuntime:
         prepare: Callable[[], None],
         versions: Callable[[], dict[str, str]],
     ) -> None:
-        """resources and counts (least, most): of each role that lives in actors; prepare: before anything else in one;
+        """resources, counts: of each role that lives in actors, counts as (least, most); prepare: before anything else in one;
         strict: what would be warned of because it is not secure is refused."""
         self.near = LocalRuntime()
         self._resources, self._prepare, self._versions = resources, prepare, versions
