@@ -124,7 +124,7 @@ class JaxPool:
         self._slots, self._coming = [], []
 
     def _seeds(self, part: slice) -> Array:
-        """[B] uint32"""
+        """Derive the seeds, [B] uint32."""
         return slot_seeds(self._seed, range(part.start, part.stop), self._incarnation[part].tolist())
 
     def _on_host(self, group: int, answer: SlotAnswer) -> TimeStep:

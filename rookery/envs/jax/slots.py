@@ -53,7 +53,7 @@ def compiled(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
 
 @lru_cache(maxsize=32)
 def programs(reset: Callable[..., Any], step: Callable[..., Any]) -> Programs:
-    """`reset` and `step` are those of a JaxEnv."""
+    """Build the programs of slots; `reset` and `step` are those of a JaxEnv."""
 
     def start(seed: Array) -> tuple[Slots, SlotAnswer]:
         count, false = jnp.zeros_like(seed), jnp.zeros(seed.shape, bool)

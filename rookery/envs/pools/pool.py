@@ -199,7 +199,7 @@ class Tally:
     BLOCK = 128  # rows
 
     def __init__(self, groups: tuple[slice, ...], *, late: bool = False) -> None:
-        """`late`: the `ended` of a row tells which episodes were over *before* it, not with it."""
+        """late: the `ended` of a row tells which episodes were over *before* it, not with it."""
         self._groups, self._late = groups, late
         self._counts = [_Count(group.stop - group.start) for group in groups]
         self._ended: list[tuple[int, Episode]] = []  # with the row, to give them in the order of time

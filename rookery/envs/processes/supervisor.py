@@ -125,7 +125,7 @@ class Supervisor:
             dead.lose(now)
 
     def replace(self, place: int, now: float) -> None:
-        """Have a lost worker replaced, after a back-off that doubles with each short life."""
+        """Order a replacement for a lost worker, after a back-off that doubles with each short life."""
         lost = self._places[place]
         assert lost.state == "lost", lost
         lost.budget.spend()
