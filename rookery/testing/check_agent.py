@@ -66,7 +66,7 @@ def _check_init(state: Any) -> None:
 
 
 def _check_explore(agent: Agent, params: PyTree, num_envs: int) -> PyTree:
-    """-> what `act` is given to explore with."""
+    """Check `explore`; return what `act` is given to explore with."""
     B = num_envs
     index = B + np.arange(B)  # the second of two collectors
     start, later = (explored(agent, params, index, 2 * B, steps) for steps in (0, LONG))
@@ -128,7 +128,7 @@ def _check_learn(agent: Agent, state: TrainState, batch: Batch) -> Learned:
 
 
 def _check_gradients(agent: Agent, state: TrainState, batch: Batch) -> TrainState | None:
-    """-> the state after `apply`; None where there are no gradients."""
+    """Check `gradients` and `apply`; return the state after `apply`, None where there are no gradients."""
     both = (agent.gradients is None) == (agent.apply is None)
     require(both, "gradients and apply: an agent has both or neither")
     if agent.gradients is None or agent.apply is None:

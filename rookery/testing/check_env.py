@@ -100,7 +100,7 @@ def _check_step(pool: EnvPool, step: TimeStep, number: int) -> None:
 
 
 def _pairs(tree: Any) -> list[tuple[tuple[int, ...], Any]]:
-    """Leaves that are (shape, type), in jax's order."""
+    """List the leaves that are (shape, type), in jax's order."""
     if isinstance(tree, dict):
         return [pair for key in sorted(tree) for pair in _pairs(tree[key])]
     if isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[1], np.dtype):
