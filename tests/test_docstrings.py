@@ -21,7 +21,7 @@ NO_VERBS = {
     "Beside", "Before", "After", "Until", "While", "Because", "Whether", "Those", "That", "These", "This", "There", "Here",
     "Then", "It", "Its", "They", "Their", "We", "Our", "If", "As", "Only", "Not", "Nothing", "Nobody", "Everything",
     "Everyone", "So", "Such", "And", "Or", "But", "Also", "More", "Most", "Less", "Least", "Between", "Both", "Either",
-    "Neither", "Than", "Through", "Called", "True", "False",
+    "Neither", "Than", "Through", "Called", "True", "False", "Over", "Independent",
 }  # fmt: skip
 THIRD_PERSON = {
     "Adds", "Advances", "Allocates", "Allows", "Answers", "Appends", "Applies", "Asks", "Assigns", "Begins", "Blocks",
@@ -29,8 +29,8 @@ THIRD_PERSON = {
     "Compares", "Computes", "Continues", "Converts", "Copies", "Counts", "Creates", "Cuts", "Decides", "Decodes", "Derives",
     "Describes", "Discards", "Divides", "Draws", "Drops", "Encodes", "Ends", "Evaluates", "Explains", "Fetches", "Fills",
     "Finds", "Fits", "Folds", "Formats", "Frees", "Gathers", "Gives", "Goes", "Guesses", "Hands", "Holds", "Initialises",
-    "Inserts", "Joins", "Keeps", "Kills", "Leaves", "Links", "Lists", "Loads", "Locks", "Looks", "Makes", "Maps", "Marks",
-    "Measures", "Merges", "Mixes", "Moves", "Multiplies", "Names", "Needs", "Normalises", "Notes", "Opens", "Parses",
+    "Inserts", "Inspects", "Joins", "Keeps", "Kills", "Leaves", "Links", "Lists", "Loads", "Locks", "Looks", "Makes", "Maps",
+    "Marks", "Measures", "Merges", "Mixes", "Moves", "Multiplies", "Names", "Needs", "Normalises", "Notes", "Opens", "Parses",
     "Passes", "Plays", "Pops", "Prints", "Publishes", "Pulls", "Pushes", "Puts", "Queues", "Raises", "Reads", "Receives",
     "Records", "Reduces", "Refuses", "Registers", "Releases", "Removes", "Replaces", "Replays", "Reports", "Rescales",
     "Resets", "Restarts", "Restores", "Resumes", "Returns", "Runs", "Samples", "Saves", "Says", "Scales", "Selects",

@@ -87,7 +87,7 @@ class Returns(NamedTuple):
 
 
 def returns(out: RolloutEvaluation, params: PyTree, rollout: Rollout, *, model: ActorCritic, config: A2C) -> Returns:
-    """Compute n-step returns, by what the parameters say of the rollout; no gradient flows out of here."""
+    """Compute advantages (GAE; n-step returns at lambda 1) and targets; no gradient flows out of here."""
     advantage = ops.gae(
         value=out.value, value_next=out.value_next, reward=model.normalisers.reward(params, rollout.reward),
         discount=rollout.discount, valid=rollout.valid, lam=hyper.read(config, params).gae_lambda,
