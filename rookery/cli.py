@@ -27,7 +27,8 @@ rookery: distributed reinforcement learning
   rookery eval RUN [--which best|last|N]     play the greedy policy of a run or a checkpoint
   rookery record RUN --out FILE [options]    play it and keep the episodes, as demonstrations
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
-  rookery list systems | envs | runs         what there is
+  rookery list systems | matrix | envs | runs
+                                             what there is
   rookery bench NAME [options]               measure           (rookery bench --help)
 
 Every command takes --json: one JSON line at the end instead of the display.

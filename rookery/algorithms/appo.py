@@ -44,6 +44,7 @@ class APPO:
         "learning_rate", "entropy_cost", "value_cost", "clip", "value_clip", "max_gradient_norm", "discount",
     )  # may change while a run goes on (see hyper.py); as an argument, trace_lambda moved the last bits  # fmt: skip
     variant: Literal["sample-factory", "target-policy"] = "sample-factory"
+    """Ratios are clipped around the policy that acted (Sample Factory), or around a target policy (IMPACT, RLlib)."""
     rollout_length: Count = 64
     discount: Share = 0.99
     trace_lambda: Share = 0.95

@@ -79,11 +79,13 @@ class DQN:
     """Errors count squared up to here and linearly beyond. With 1, a state just before an end that is overvalued by 50 pulls no
     harder than by 1: where values are that large and targets are copied often, they can grow without bound."""
     exploration: Literal["anneal", "ladder", "anneal-ladder", "mixed"] = "anneal"
+    """Epsilon: annealed with the steps, a ladder over the environments (Ape-X), or both; mixed: 0.1, 0.01 or 0.5 in the end."""
     epsilon: Share = 0.05
     """Share of random actions in the end; of the ladder, that of its first environment."""
     epsilon_steps: Long | None = None
     """Environment steps until then, from 1; None: a tenth of the run. At most half of it."""
     reward_clip: Positive | None = None
+    """Rewards are clipped to ± this; None: they are learned from as they are."""
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(hidden=(128, 128), activation="relu"))
     replay: ReplayConfig = field(default_factory=ReplayConfig)
 

@@ -36,6 +36,7 @@ class ES:
     learning_rate: Rate = 0.01
     weight_decay: NotNegative = 0.005
     normalise_observations: bool = True
+    """By running moments."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:

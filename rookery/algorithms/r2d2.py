@@ -66,6 +66,7 @@ class R2D2:
     epsilon: Share = 0.4
     """Of the first environment; the others have powers of it, as in Ape-X."""
     eta: Share = 0.9
+    """Priority of a sequence: this share of its largest error, the rest of its mean error."""
     demo_ratio: Annotated[float, Range(0, below=1)] = 0.0
     """Share of the sequences that are demonstrations (R2D3)."""
     demonstrations: str | None = None

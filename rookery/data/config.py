@@ -21,6 +21,7 @@ class ReplayConfig:
     error_buffer: Positive | None = None
     """Samples by which the replay ratio may be exceeded or missed; None: a tenth of the warm-up, more for large batches."""
     selector: Literal["uniform", "prioritized"] = "uniform"
+    """How items are drawn."""
     exponent: Annotated[float, Range(0, 10)] = 0.6
     """Priority exponent (alpha); 0: uniform."""
     beta: Share = 0.4

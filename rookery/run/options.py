@@ -18,6 +18,7 @@ import tyro
 from rookery import systems
 from rookery.ranges import Range, Seed, range_of
 from rookery.run.config import Config, ConfigError, text, value_of
+from rookery.run.glossary import meaning
 
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
@@ -49,11 +50,12 @@ EXACT = 2**53  # whole numbers below it are floats without rounding
 
 def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
     """Parse `args` on top of `base`: the config, and the flags that are no part of one (json)."""
+    explained = bool({"-h", "--help"} & set(args))
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
         ("topology", Annotated[str, tyro.conf.arg(
-            metavar="NAME", help="How the work is cut; `rookery list systems` shows what goes together.")],
+            metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")],
             systems.flag_of(_class_name(base.topology))),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
@@ -61,7 +63,7 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
             help="One JSON line at the end instead of the display.", help_behavior_hint="")], False),
     ]  # fmt: skip
     for title, part in groups.items():
-        shown = _shown(part)
+        shown = _shown(part, explained)
         fields.append((title, Annotated[type(shown), tyro.conf.OmitArgPrefixes], shown))
     nested = {  # a dataclass inside one is a group with a prefix
         f.name: (title, getattr(part, f.name))
@@ -70,7 +72,7 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
         if dataclasses.is_dataclass(getattr(part, f.name))
     }
     for name, (_, inner) in nested.items():
-        fields.append((name, type(shown := _shown(inner)), shown))
+        fields.append((name, type(shown := _shown(inner, explained)), shown))
     options = dataclasses.make_dataclass(
         "Options", [(n, t, dataclasses.field(default=d)) for n, t, d in fields], frozen=True, kw_only=True
     )
@@ -87,8 +89,9 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     return asked.settled(), {"json": chosen.json}  # once, for all that follows: it may have to make an environment
 
 
-def _shown(part: Any) -> Any:
-    """Rebuild `part` as the help shows it: without nested groups, with ranges in the metavars, and no "default: None"."""
+def _shown(part: Any, explained: bool) -> Any:
+    """Rebuild `part` as the help shows it: without nested groups, with ranges in the metavars, and no "default: None".
+    explained: what a field does not say itself is looked up in the glossary."""
     shown = []
     plain, noted = (typing.get_type_hints(type(part), include_extras=extras) for extras in (False, True))
     for f in dataclasses.fields(part):
@@ -103,6 +106,8 @@ def _shown(part: Any) -> Any:
             kind = Annotated[kind, tyro.conf.arg(metavar="|".join(names) + shorter, help_behavior_hint=hint)]
         elif allowed is not None and kind in (int, float):
             kind = Annotated[kind, tyro.conf.arg(metavar=_word(kind) + allowed.short)]
+        if explained and (said := meaning(type(part), f.name)) is not None:
+            kind = Annotated[kind, tyro.conf.arg(help=said)]
         shown.append((f.name, kind, dataclasses.field(default=getattr(part, f.name))))
     doc = {"__doc__": type(part).__doc__}
     made = dataclasses.make_dataclass(
