@@ -49,7 +49,7 @@ class Resources:
     gpus: NotNegative = 0.0
     """GPUs."""
     variables: tuple[str, ...] = ()
-    """Environment variables handed on to it, by name."""
+    """Environment variables handed on to it."""
 
 
 class Handle(Protocol, Generic[W_co]):
