@@ -75,7 +75,7 @@ def run(
 def rookery(words: Sequence[str], *, runs: Path, timeout: float, cache: Path | None = None, **how: Any) -> Finished:
     """Run `rookery WORDS --runs RUNS` as a process of its own; `cache`: in place of the user's cache directory."""
     env = environment(how.pop("mark", "1")) | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
-    return run([sys.executable, "-m", "rookery.cli", *words, "--runs", str(runs)], timeout=timeout, env=env, **how)
+    return run([sys.executable, "-m", "rookery", *words, "--runs", str(runs)], timeout=timeout, env=env, **how)
 
 
 def environment(mark: str = "1") -> dict[str, str]:

@@ -80,14 +80,14 @@ class Whole(NamedTuple):
 
 
 def parse(args: list[str]) -> Options:
-    from rookery import cli
+    from rookery.commands import parsing
 
     if not args or args[0] in ("-h", "--help"):
         tyro.cli(Bench, args=["--help"], prog="rookery bench roofline SYSTEM --env ID")
     bench, rest = tyro.cli(Bench, args=args, prog="rookery bench roofline", return_unknown_args=True)
-    config, flags = cli.parse_system("bench roofline", rest)
+    config, flags = parsing.parse_system("bench roofline", rest)
     if hasattr(config.algorithm, "replay"):
-        cli.fail(
+        parsing.fail(
             f"{config.system} learns from a replay: a frame is learned from as often as its ratio says, and the table is a "
             "part of its own, so the limit of these three parts is not that of the whole. `rookery bench replay` measures "
             "the table, `rookery bench dqn` a whole system"

@@ -1,6 +1,6 @@
 """What may import what, read from the source without running it, so that a wrong import is found where it is written.
 
-    cli -> run -> systems -> topologies -> workers -> runtime -> (algorithms, envs) -> data
+    cli -> commands -> run -> systems -> topologies -> workers -> runtime -> (algorithms, envs) -> data
         -> networks -> ops -> spaces -> trees -> (types, ranges, signals, supervision)
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
@@ -36,7 +36,9 @@ LAYERS = [
     {"testing"},
     {"systems"},
     {"run"},
-    {"cli", "__main__"},
+    {"commands"},
+    {"cli"},
+    {"__main__"},
 ]
 BENCH = "rookery_bench"  # programs about the library rather than parts of it
 NO_JAX = {"types", "trees", "spaces", "envs", "data"}  # so that an environment process starts in well under a second
@@ -162,7 +164,7 @@ def wrong_direction(module: Module, package: Package) -> Iterator[str]:
 def bench_outside_its_command(module: Module, package: Package) -> Iterator[str]:
     """The library works without its benches: not even a type of theirs is named in it."""
     for found in imports(module, package):
-        allowed = module.part == BENCH or (module.name, found.function) == ("rookery.cli", "bench")
+        allowed = module.part == BENCH or (module.name, found.function) == ("rookery.commands.bench", "bench")
         if top(found.target) == BENCH and not allowed:
             yield f"{module.name}:{found.line}: {BENCH} is imported in the command `rookery bench` alone, when it is typed"
 
@@ -301,8 +303,8 @@ BAD = {
     "an unknown folder": ("rookery.gadgets", "", wrong_direction),
     "a bench in the library": ("rookery.data.items", "def f():\n    from rookery_bench import torn", bench_outside_its_command),
     "a bench in the root": ("rookery", "if TYPE_CHECKING:\n    import rookery_bench.record", bench_outside_its_command),
-    "a bench in another command": ("rookery.cli", "def train():\n    import rookery_bench", bench_outside_its_command),
-    "a bench before it is asked for": ("rookery.cli", "import rookery_bench", bench_outside_its_command),
+    "a bench in another command": ("rookery.commands.show", "def f():\n    import rookery_bench", bench_outside_its_command),
+    "a bench before it is asked for": ("rookery.commands.bench", "import rookery_bench", bench_outside_its_command),
     "fakes in a run": ("rookery.run.trainer", "def f():\n    from rookery.testing import lockstep", fakes_in_the_library),
     "a run in testing": ("rookery.testing.lockstep", "from rookery.run import trainer", wrong_direction),
     "jax in envs": ("rookery.envs.pools.pool", "def f():\n    import jax.numpy as jnp", jax_where_none_may_be),
@@ -338,7 +340,7 @@ GOOD = {
     "rookery.envs.pools.serial": "if TYPE_CHECKING:\n    import jax\nfrom rookery import spaces\nfrom . import child",
     "rookery.spaces": "from rookery.types import Spec",
     "rookery.types": "",
-    "rookery.cli": "def bench(args):\n    from rookery_bench import main",
+    "rookery.commands.bench": "def bench(args):\n    from rookery_bench import main",
     "rookery_bench.torn": "import time\nfrom rookery.run import directory\nfrom rookery_bench import record\ntime.time()",
     "rookery_bench.record": "",
 }

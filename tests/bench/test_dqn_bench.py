@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery import cli
+from rookery.commands import parsing
 from rookery_bench import dqn, process, roofline
 
 
@@ -24,7 +24,7 @@ print(json.dumps(dict(peer="stable-baselines3", version="9.9", steps_per_s=500.0
 
 
 def test_the_options_are_those_of_the_peers_ratio():
-    config, _ = cli.parse_system("train", ["dqn", "--env", "CartPole-v1", *dqn.SAME_RATIO.split()])
+    config, _ = parsing.parse_system("train", ["dqn", "--env", "CartPole-v1", *dqn.SAME_RATIO.split()])
     algorithm, steps = config.algorithm, config.topology.num_envs * config.algorithm.rollout_length
     assert steps == 256 and algorithm.gradient_steps == 128 and algorithm.batch_size == 64  # as the driver says
     assert config.steps_per_update == 256 and algorithm.network.hidden == (256, 256) and not algorithm.double
@@ -71,7 +71,7 @@ def test_the_idle_time_of_ape_x_is_judged_by_the_median_of_its_seeds(monkeypatch
     (found,) = dqn.measure(dqn.parse(["--part", "idle", "--seeds", "3"]))
     assert [(v.value, v.bar, v.met) for v in found.verdicts] == [(0.04, 0.05, True)]
     assert found.rows[0]["learner_idle"] == 0.04 and all("apex-dqn" in command for command in commands)
-    config, _ = cli.parse_system("train", ["apex-dqn", "--env", "CartPole-v1"])
+    config, _ = parsing.parse_system("train", ["apex-dqn", "--env", "CartPole-v1"])
     assert config.topology.prefetch == 4
 
 

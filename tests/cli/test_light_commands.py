@@ -57,12 +57,13 @@ def test_the_help_names_every_command(rookery):
 
 def test_benches_that_are_not_installed_are_missed_in_one_sentence(monkeypatch, capsys):
     from rookery import cli
+    from rookery.commands.status import BAD_CONFIG
 
     monkeypatch.setitem(sys.modules, "rookery_bench", None)  # to import it now fails, as where it is missing
     with pytest.raises(SystemExit) as left:
         cli.command(["bench", "torn"])
     said = capsys.readouterr().err
-    assert left.value.code == cli.BAD_CONFIG and "rookery_bench" in said and "pip install" in said and said.count("\n") == 1
+    assert left.value.code == BAD_CONFIG and "rookery_bench" in said and "pip install" in said and said.count("\n") == 1
 
 
 def test_systems_and_environments_are_listed(rookery):
@@ -110,12 +111,12 @@ def _env():
 
 @pytest.mark.parametrize("page, least", [("README.md", 2), ("docs/using.md", 3)])
 def test_the_commands_of_the_pages_are_understood(page, least):
-    from rookery import cli
+    from rookery.commands import parsing
 
     text = (Path(__file__).parents[2] / page).read_text()
     lines = re.findall(r"(?:^|^\$ |&& )(rookery (?:train|show) .*)$", text, re.M)
     typed = [shlex.split(line, comments=True) for line in lines]
     assert len(typed) >= least
     for words in typed:
-        config, _ = cli.parse_system(words[1], words[2:], env_default="CartPole-v1")
+        config, _ = parsing.parse_system(words[1], words[2:], env_default="CartPole-v1")
         assert config.system == words[2]

@@ -83,9 +83,9 @@ def test_an_error_that_is_not_the_users_keeps_its_traceback(rookery, monkeypatch
 
 
 def test_every_error_of_the_users_has_a_status_of_its_own():
-    from rookery import cli
+    from rookery.commands import status
     from rookery.envs import EnvironmentFailed
     from rookery.run.checkpoint import CheckpointError, StorageError
 
     errors = [KeyError("ours"), EnvironmentFailed("raised", 0), CheckpointError("damaged"), StorageError("full")]
-    assert [cli.status_of(error) for error in errors] == [1, 3, 5, 6]
+    assert [status.status_of(error) for error in errors] == [1, 3, 5, 6]

@@ -100,7 +100,7 @@ def test_a_crash_loop_ends_the_run_with_the_last_checkpoint_intact(tmp_path):
     path, skipped = checkpoint.newest(trainer.run.checkpoints)
     assert path is not None and not skipped
     assert "exited with status 5" in (trainer.run.path / "result.json").read_text()
-    from rookery.cli import status_of
+    from rookery.commands.status import status_of
 
     assert status_of(EnvironmentFailed("", 0)) == 3
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from small_runs import TINY, typed
 
-from rookery import Trainer, cli
+from rookery import Trainer
+from rookery.commands import train
 from rookery.run import checkpoint, saving
 from rookery.run.checkpoint import StorageError
 from rookery.run.directory import Run
@@ -97,7 +98,7 @@ def test_a_disk_that_is_full_when_the_run_ends_is_waited_for(disk, monkeypatch, 
 
     monkeypatch.setattr(Trainer, "_save_last", full)
     with Trainer("a2c", runs=str(disk.path), run="r", **SAVING | {"total_steps": 200}) as trainer:
-        assert cli.run_to_the_end(trainer, False) == 0
+        assert train.run_to_the_end(trainer, False) == 0
     timers[0].join()
     out = capsys.readouterr().out
     assert "not saved: No space left on device" in out and "Done in" in out

@@ -14,9 +14,10 @@ import pytest
 from gymnasium import spaces
 
 import rookery
-from rookery import cli, envs
+from rookery import envs
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.vtrace import VTrace
+from rookery.commands import status, train
 from rookery.data.files import Gone
 from rookery.networks import NetworkConfig
 from rookery.run import api, checkpoint
@@ -220,8 +221,8 @@ def test_rewards_too_large_for_their_running_moments_are_named(tmp_path):
 def test_a_loss_that_is_not_finite_ends_the_command_with_4_and_the_last_good_checkpoint_intact(tmp_path, capsys):
     trainer = exploding(tmp_path)
     with trainer, pytest.raises(SystemExit) as left:
-        cli.run_to_the_end(trainer, True)
-    assert left.value.code == cli.DIVERGED == 4
+        train.run_to_the_end(trainer, True)
+    assert left.value.code == status.DIVERGED == 4
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
     last = checkpoint.newest(_checkpoints(tmp_path / "boom"))[0]
@@ -258,7 +259,7 @@ def test_lost_collectors_end_the_command_with_7_the_last_good_checkpoint_and_the
         trainer.advance()
         last = trainer.save()
         trainer.advance = lambda: (_ for _ in ()).throw(WorkerLost("the head is silent"))
-        cli.run_to_the_end(trainer, True)
+        train.run_to_the_end(trainer, True)
     assert left.value.code == 7
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("rookery: the head is silent\n")

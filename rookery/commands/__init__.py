@@ -1,0 +1,20 @@
+"""What each command of `rookery` does: a file for each. Its function takes the words that follow and returns the exit status.
+
+Only the module of the command that was typed is imported.
+"""
+
+from __future__ import annotations
+
+import time
+
+BEGAN = time.perf_counter()  # as near to the typed command as this process can tell
+
+COMMANDS = {  # name -> module in this folder, and its function
+    "train": "train:train",
+    "resume": "train:resume",
+    "eval": "evaluate:evaluate",
+    "record": "record:record",
+    "show": "show:show",
+    "list": "listing:list_things",
+    "bench": "bench:bench",
+}
