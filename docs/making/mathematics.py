@@ -9,13 +9,14 @@ import html
 from functools import cache
 from typing import Any, NamedTuple
 
-SIZE = 15.0  # points
-GAP = 11.0  # between two lines
+SIZE = 17.0  # points
+GAP = 13.0  # between two lines
 
 
 def fence(source: str, language: str, css_class: str, options: Any, md: Any, **_: Any) -> str:
     """Draw a block: a line of the picture for each that `\\\\` ends, aligned at its `&`."""
-    lines = [line.strip() for line in source.replace(r"\begin{aligned}", "").replace(r"\end{aligned}", "").split(r"\\")]
+    bare = source.replace(r"\begin{aligned}", "").replace(r"\end{aligned}", "").replace(r"\frac", r"\dfrac")
+    lines = [line.strip() for line in bare.split(r"\\")]
     rows = [[part.strip() for part in line.split("&")] for line in lines if line]
     said = html.escape(" ".join(source.split()))
     return f'<div class="math" role="img" aria-label="{said}">{drawing(tuple(map(tuple, rows)))}</div>'

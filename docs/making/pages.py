@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +64,23 @@ def head(system: System) -> str:
     page = "central" if central else TOPOLOGY_PAGES.get(topology[1])
     more = f", [its page](../topologies/{page}.md)" if page else ""
     return "\n".join([
-        "| | |",
-        "|---|---|",
-        f"| learns | [`{algorithm[1]}`](../../rookery/algorithms/{algorithm[0]}.py) |",
-        f"| is cut as | [`{topology[1]}`](../../rookery/topologies/{topology[0]}.py){' with central inference' * central}{more} |",
-        f"| paper | {system.paper} |",
-        f"| options | [all of them, with defaults](../reference/options/{system.name}.md) |",
+        f"- learns: [`{algorithm[1]}`](../../rookery/algorithms/{algorithm[0]}.py), {system.paper}",
+        f"- is cut as: [`{topology[1]}`](../../rookery/topologies/{topology[0]}.py){' with central inference' * central}{more}",
+        f"- options: [all of them, with defaults](../reference/options/{system.name}.md)",
     ])  # fmt: skip
 
 
 def figure(system: System) -> str:
-    return f"```text\n{describe(resolve(system.name, env=env_of(system)))[1].rstrip()}\n```"
+    """Show the system as `rookery show` does, with its prose wrapped for a page."""
+    parts = describe(resolve(system.name, env=env_of(system)))[1].rstrip().split("\n\n")
+    wrapped = [textwrap.fill(" ".join(part.split()), 84) if _is_prose(part) else part for part in parts]
+    text = "\n\n".join(wrapped)
+    return f"```text\n{text}\n```"
+
+
+def _is_prose(part: str) -> bool:
+    lines = part.splitlines()
+    return not part.startswith(" ") and max(map(len, lines)) > 84 and not any(line.startswith("  ") for line in lines)
 
 
 def chosen_options(system: System, *names: str) -> str:

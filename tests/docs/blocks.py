@@ -6,7 +6,7 @@ A comment right above a block says what differs in the test:
     <!-- run with: 100_000 → 512; a → b -->     words replaced by others; both, with a ; between
     <!-- not run: it needs a cluster -->        why it is left out
     <!-- ends with status 2 -->                 the last command of it is refused
-    <!-- said -->                               above a block of text: each line was printed by the commands before it
+    <!-- said -->                               above a block of text: each line was printed by the commands before it; … is anything
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Reader:
         if block.note == "said":
             said = " ".join(self.printed.split())
             for line in block.text.strip().splitlines():
-                assert " ".join(line.split()) in said, f"{line!r} was not said, but:\n{self.printed}"
+                wanted = ".*".join(map(re.escape, " ".join(line.split()).split("…")))
+                assert re.search(wanted, said), f"{line!r} was not said, but:\n{self.printed}"
         elif block.title:
             (self.directory / block.title).write_text(block.text)
         elif is_run(block):
