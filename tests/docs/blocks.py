@@ -28,7 +28,7 @@ from rookery import cli, signals
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\w*)(?P<rest>[^`\n]*)\n(?P<text>.*?)^(?P=fence) *$", re.M | re.S)
-NOTE = re.compile(r"<!-- (.+?) -->\n\Z", re.S)
+NOTE = re.compile(r"<!-- ((?:(?!-->).)+) -->\n\Z", re.S)
 RUN = ("python", "bash")
 KNOWN = (*RUN, "text", "math", "json", "toml", "py", "")  # py: a signature in the reference; nothing: a figure
 PATIENCE = 60  # seconds of a command that is no `rookery`
@@ -70,7 +70,7 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     text, found = page.read_text(), []
     for fence in FENCE.finditer(text):
-        above = NOTE.search(text[: fence.start()].replace("\n\n", "\n \n"))
+        above = NOTE.search(text[: fence.start()])
         title = re.search(r'title="([^"]+)"', fence["rest"])
         line = text[: fence.start()].count("\n") + 1
         found.append(Block(line, fence["language"], title[1] if title else "", fence["text"], above[1] if above else ""))
@@ -88,6 +88,8 @@ class Reader:
         self.directory, self.names, self.printed = directory, {"__name__": "__main__"}, ""
 
     def follow(self, page: Path) -> None:
+        if "examples/" in page.read_text():  # as in a checkout
+            (self.directory / "examples").symlink_to(ROOT / "examples")
         for block in blocks(page):
             try:
                 self._do(block, page)

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "coming_from.md"
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (present|partly|not yet) \| (.*?) ?\|$", re.M)
 ROWS = ROW.findall(PAGE.read_text())
 MISSING = {"web page", "server", "hub", "export", "search", "several agents", "offline"}  # they come next
-SMALL = {"total_steps": 512, "num_envs": 8, "rollout_length": 16, "eval_episodes": 1}
+SMALL = {"total_steps": 512, "num_envs": 8, "rollout_length": 16, "eval_episodes": 2}
 LIBRARIES = ("Stable-Baselines3", "CleanRL", "RLlib", "Sample Factory")
 
 
