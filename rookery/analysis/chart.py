@@ -70,7 +70,7 @@ class Chart:
         used = dict.fromkeys(band_of(look.band, count) for count in counts if count > 1)
         shown = " or ".join(names[band] for band in used if band != "none")
         text = f"Line: {MIDDLE_NAMES[look.middle]} of {seeds}{what}." + (f" Band: {shown}." if shown and bands else "")
-        early = " Dotted, after ×: without a run that ended early." if bands else " One ended early, and is left out from there."
+        early = " Dotted, after ×: without a run that ended early." if bands else " One ended early: left out from there on."
         return text + early * any(any(curve.died) for curve in self.curves)
 
 
@@ -121,3 +121,8 @@ def short(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g}{letter}".replace("-", "−")
     return f"{value:.4g}".replace("-", "−")
+
+
+def elided(text: str, width: int) -> str:
+    """Shorten a text in its middle: how it ends tells as much as how it begins."""
+    return text if len(text) <= width else f"{text[: (width - 1) // 2]}…{text[len(text) - width // 2 :]}"

@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rookery.analysis.chart import Chart, short
+from rookery.analysis.chart import Chart, elided, short
 from rookery.analysis.curves import Curve
 from rookery.run.directory import RunError
+from rookery.run.tensorboard import MissingExtra
 
 SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 160
@@ -73,8 +75,8 @@ def draw(chart: Chart, *, dark: bool = False, on: Any = None) -> Any:
         if chart.look.title:
             figure.text(0.1 / width, 1 - 0.12 / height, chart.look.title, ha="left", va="top", fontsize=13, weight="bold")
         figure.text(0.1 / width, 0.06 / height, caption, ha="left", va="bottom", fontsize=8, color=theme.quiet)
-        figure.canvas.draw()
         if beside:
+            figure.draw_without_rendering()  # what the labels stand beside has its place only then
             _label_ends(axes[0], chart, next(iter(chart.panels.values())), theme)
     return figure
 
@@ -102,11 +104,7 @@ def check_name(path: Path | str) -> Path:
 
 def require_matplotlib(command: str, instead: str = "") -> None:
     """Raise MissingExtra where matplotlib is not installed; imports nothing."""
-    from importlib.util import find_spec
-
     if find_spec("matplotlib") is None:
-        from rookery.run.tensorboard import MissingExtra
-
         raise MissingExtra(f"{command} needs matplotlib: pip install 'rookery[plot]'{instead}")
 
 
@@ -118,7 +116,8 @@ def _panel(axis: Any, chart: Chart, title: str, theme: Theme, *, thin: bool) -> 
 
     for label, curve in chart.panels[title].items():
         _line(axis, curve, *_pen(chart, label, theme), thin=thin and 1 < len(curve.runs) <= THIN)
-    axis.set_title(title, loc="left", fontsize=10.5, color=theme.ink, weight="bold" if len(chart.panels) > 1 else "normal")
+    shown = elided(title, 64 if len(chart.panels) == 1 else 34)
+    axis.set_title(shown, loc="left", fontsize=10.5, color=theme.ink, weight="bold" if len(chart.panels) > 1 else "normal")
     minutes = chart.look.x == "seconds" and axis.get_xlim()[1] > 600
     axis.set_xlabel("minutes" if minutes else chart.x_name)
     axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
@@ -186,7 +185,7 @@ def _legend(figure: Any, chart: Chart, theme: Theme, width: float, *, titled: bo
 
     pens = [_pen(chart, label, theme) for label in chart.labels]
     handles = [Line2D([], [], color=colour, linestyle=dash, linewidth=2.4) for colour, dash in pens]
-    shown = [label if len(label) <= 60 else label[:57] + "…" for label in chart.labels]
+    shown = [elided(label, 60) for label in chart.labels]
     columns = max(1, min(len(shown), int(width * 12.5 // (max(map(len, shown)) + 6))))
     height = figure.get_figheight()
     figure.legend(handles, shown, loc="upper left", ncols=columns, frameon=False, fontsize=9.5, handlelength=1.8,

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from rookery.run.tensorboard import MissingExtra
 
 Scores = Sequence[float] | np.ndarray | Mapping[str, Sequence[float]]
 Statistic = Callable[..., Any]  # (values [..., n], axis=-1) -> [...]
@@ -126,14 +129,17 @@ def student(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE
     known = np.asarray(values, float)
     if len(known) < 2:
         return Interval(float(known.mean()) if len(known) else math.nan)
-    try:
-        from scipy import stats
-    except ImportError as error:
-        from rookery.run.tensorboard import MissingExtra
+    require_scipy("an interval by Student's t")
+    from scipy import stats
 
-        raise MissingExtra("an interval by Student's t needs scipy: pip install 'rookery[plot]'") from error
     half = stats.t.ppf(0.5 + confidence / 2, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known))
     return Interval(float(known.mean()), float(known.mean() - half), float(known.mean() + half))
+
+
+def require_scipy(what: str) -> None:
+    """Raise MissingExtra where scipy is not installed; imports nothing."""
+    if find_spec("scipy") is None:
+        raise MissingExtra(f"{what} needs scipy: pip install 'rookery[plot]'")
 
 
 # ----------------------------------------------------------------------------------------------------------- parts

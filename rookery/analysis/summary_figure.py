@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.analysis.chart import short
+from rookery.analysis.chart import elided, short
 from rookery.analysis.comparison import Comparison
 from rookery.analysis.figure import DARK, LIGHT, Theme, new_figure, style
 from rookery.analysis.verdicts import heading
@@ -46,7 +46,7 @@ def _names(figure: Any, comparison: Comparison, theme: Theme, place: tuple[float
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=_colour(theme, i), linewidth=3) for i, _ in enumerate(comparison.groups)]
-    labels = [group.label if len(group.label) <= 40 else group.label[:39] + "…" for group in comparison.groups]
+    labels = [elided(group.label, 40) for group in comparison.groups]
     figure.legend(handles, labels, loc="center left", bbox_to_anchor=place, ncols=len(labels), frameon=False, fontsize=9.5,
                   handlelength=1.2, borderaxespad=0, columnspacing=1.4)  # fmt: skip
 
@@ -93,7 +93,7 @@ def _probabilities(axis: Any, comparison: Comparison, theme: Theme) -> None:
         if found.is_known:
             axis.plot([found.low, found.high], [row, row], color=colour, **BAR)
         axis.plot([found.value], [row], "|", color=colour, **MARK)
-    axis.set_yticks(range(len(pairs)), [f"{_cut(pair.better)}\n> {_cut(pair.other)}" for pair in pairs])
+    axis.set_yticks(range(len(pairs)), [f"{elided(pair.better, 18)}\n> {elided(pair.other, 18)}" for pair in pairs])
     axis.set_ylim(len(pairs) - 0.4, -0.6)
     axis.set_xlim(-0.03, 1.03)
     axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "½", "", "1"])
@@ -105,10 +105,6 @@ def _finish(axis: Any, theme: Theme, x_name: str, title: str) -> None:
     axis.set_xlabel(x_name)
     axis.set_title(title, loc="left", fontsize=10.5, color=theme.ink)
     axis.grid(True, axis="x", color=theme.grid, linewidth=0.8)
-
-
-def _cut(label: str) -> str:
-    return label if len(label) <= 18 else label[:17] + "…"
 
 
 def _colour(theme: Theme, i: int) -> str:

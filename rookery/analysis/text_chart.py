@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rookery.analysis.chart import Chart, short
+from rookery.analysis.chart import Chart, elided, short
 from rookery.analysis.curves import Curve
 
 COLOURS = (39, 208, 42, 176, 220, 117, 245)  # of the 256 of a terminal: readable on black and on white, also for few colours
@@ -55,7 +55,7 @@ def text_chart(chart: Chart, *, width: int = 80, height: int = 14, colour: bool 
     blocks = [chart.look.title] if chart.look.title else []
     for title, lines in chart.panels.items():
         drawn = _panel(chart, lines, width, height, colour=colour, letters=letters, ascii_only=ascii_only)
-        blocks.append("\n".join([_cut(f"{title}: {chart.y_name}", width), *drawn]))
+        blocks.append("\n".join([elided(f"{title}: {chart.y_name}", width), *drawn]))
     if len(chart.labels) > 1:
         blocks.append(_key(chart, width, colour=colour, letters=letters, ascii_only=ascii_only))
     blocks.append("\n".join(textwrap.wrap(chart.caption(bands=False), width)))
@@ -143,7 +143,7 @@ def _key(chart: Chart, width: int, *, colour: bool, letters: bool, ascii_only: b
     rows: list[str] = []
     used = 0
     for i, label in enumerate(chart.labels):
-        mark, shown = LETTERS[i % len(LETTERS)] if letters else "━━", _cut(label, width - 4)
+        mark, shown = LETTERS[i % len(LETTERS)] if letters else "━━", elided(label, width - 4)
         size = len(mark) + 1 + len(shown)
         text = f"{_coloured(mark, i)} {shown}" if colour else f"{mark} {shown}"
         if rows and used + 3 + size <= width:
@@ -152,7 +152,3 @@ def _key(chart: Chart, width: int, *, colour: bool, letters: bool, ascii_only: b
             rows.append(text)
             used = size
     return "\n".join(rows)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
