@@ -101,7 +101,7 @@ def compare(groups: Sequence[RunGroup], question: Question | None = None, notes:
     for group in groups:
         scores[group.label] = _scores(group, metric, question.at_steps, said)
     if not (known := {label: by_env for label, by_env in scores.items() if by_env}):
-        raise RunError(" ".join([f"no run has a {metric} to compare.", *said]))
+        raise RunError(" ".join([f"no run has {metric!r} to compare.", *said]))
     said += [f"{label}: no {metric}, so it is not compared." for label in scores.keys() - known.keys()]
     envs = tuple(dict.fromkeys(env for by_env in known.values() for env in by_env))
     scale = _scales(known, envs, question.scale)

@@ -6,6 +6,7 @@ What may be named: a run; a directory whose children are runs (`--seeds 5` makes
 
 from __future__ import annotations
 
+import difflib
 import glob
 import re
 from collections.abc import Iterable, Sequence
@@ -89,9 +90,13 @@ def expand(word: str, root: Path) -> list[Path]:
             return [place]
         if runs_inside(place):
             return [place]
-    if Path(word).is_dir() and not any(Path(word).iterdir()):
-        raise RunError(f"{word} holds no runs: it is empty.")
-    return [Run.open(word, root).shown]  # the beginning of a name, or a sentence on what is near
+    try:
+        return [Run.open(word, root).shown]  # the beginning of a name, or a sentence on what is near
+    except RunError:
+        families = [child.name for child in root.iterdir() if runs_inside(child)] if root.is_dir() else []
+        if near := difflib.get_close_matches(word, families, n=1):
+            raise RunError(f"no run {word!r} in {root}/. Did you mean {near[0]!r}, which holds several?") from None
+        raise
 
 
 def runs_inside(path: Path) -> list[Path] | None:
@@ -158,8 +163,6 @@ def _named_by(by: str, runs: list[RunHistory]) -> list[RunGroup]:
     name = by.replace("-", "_")
     known = dict.fromkeys(option for run in runs for option in run.options)
     if name not in fixed and name not in known:
-        import difflib
-
         near = difflib.get_close_matches(name, [*fixed, *known], n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         raise RunError(f"--group-by {by}: it is {', '.join(fixed)} or an option of the runs.{meant}")

@@ -128,7 +128,7 @@ def test_the_greedy_policys_return_counts_where_all_were_evaluated(runs):
     assert compared(runs, metric="return").groups[0].scores["CartPole-v1"] == [1, 2]
     write(runs, "impala", [1, 2])
     assert compared(runs).metric == "return"
-    with pytest.raises(RunError, match="no run has a nix to compare"):
+    with pytest.raises(RunError, match="no run has 'nix' to compare"):
         compared(runs, metric="nix")
 
 
