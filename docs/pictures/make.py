@@ -57,20 +57,23 @@ def curves(runs: Path) -> None:
 def panel(run: Path) -> None:
     """Draw the live panel as it stood at one of the rows that the run wrote."""
     from rich.console import Console
+    from rich.terminal_theme import MONOKAI
 
     from rookery.analysis import read
     from rookery.run import display
 
     history = read(run)
-    count = max(1, round(AT * len(history.rows)))
-    rows = [as_row(values) for values in history.rows[:count]]
+    rows = [as_row(values) for values in history.rows]
+    until = next(i for i, row in enumerate(rows) if row.env_steps >= AT * STEPS)
+    rows = rows[: until + 1]
     returns = [row.return_mean for row in rows if row.return_mean is not None]
     header = display.Header(name=run.name, system=history.system, env=history.env, path="runs/first",
                             num_params=history.result.get("parameters"))  # fmt: skip
     console = Console(record=True, width=84, file=open("/dev/null", "w"), force_terminal=True, color_system="truecolor")  # noqa: SIM115
-    console.print(f"[bold]$[/] rookery train {history.system} --env {history.env}", highlight=False)
+    command = f"rookery train {history.system} --env {history.env} --total-steps {STEPS}"
+    console.print(f"[bold]$[/] {command}", highlight=False)
     console.print(display.draw(header, rows[-1], returns, console))
-    text = console.export_svg(title="rookery", unique_id="rookery")
+    text = console.export_svg(title="rookery", theme=MONOKAI, unique_id="rookery")
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.S)  # a page of the docs fetches nothing from elsewhere
     text = text.replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas")
     (HERE / "panel.svg").write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")

@@ -116,7 +116,7 @@ def _panel(axis: Any, chart: Chart, title: str, theme: Theme, *, thin: bool) -> 
 
     for label, curve in chart.panels[title].items():
         _line(axis, curve, *_pen(chart, label, theme), thin=thin and 1 < len(curve.runs) <= THIN)
-    shown = elided(title, 64 if len(chart.panels) == 1 else 34)
+    shown = elided(title, 64 if len(chart.panels) == 1 else 34) * (len(chart.panels) > 1 or title not in chart.look.title)
     axis.set_title(shown, loc="left", fontsize=10.5, color=theme.ink, weight="bold" if len(chart.panels) > 1 else "normal")
     minutes = chart.look.x == "seconds" and axis.get_xlim()[1] > 600
     axis.set_xlabel("minutes" if minutes else chart.x_name)
@@ -138,6 +138,7 @@ def _line(axis: Any, curve: Curve, colour: str, dash: Any, *, thin: bool) -> Non
         axis.plot(np.full(len(curve.runs), curve.x[-1]), curve.runs[:, -1], "o", color=colour, markersize=6, alpha=0.85)
         return
     whole = curve.there == curve.there.max()
+    whole[: int(whole.argmax())] = True  # before all have begun there is nothing to warn of
     axis.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
     if thin:
         axis.plot(curve.x, curve.runs.T, color=colour, alpha=0.28, linewidth=0.8, solid_capstyle="round")
