@@ -17,6 +17,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SYSTEMS, ENV, STEPS, SEEDS = ("ppo", "a2c", "impala"), "CartPole-v1", 200_000, 3
+DIM = "484f58 f06e64 2ebe6e e6b43c 58a6ff bc8cff 39c5cf e6edf3"  # the eight colours of a terminal
+BRIGHT = "6e7681 ff7b72 56d364 e3b341 79c0ff d2a8ff 56d4dd ffffff"
+PAPER, INK = "0d1117", "e6edf3"
 AT = 0.6  # the panel is that of a run which has done so much of its steps
 
 
@@ -57,7 +60,7 @@ def curves(runs: Path) -> None:
 def panel(run: Path) -> None:
     """Draw the live panel as it stood at one of the rows that the run wrote."""
     from rich.console import Console
-    from rich.terminal_theme import MONOKAI
+    from rich.terminal_theme import TerminalTheme
 
     from rookery.analysis import read
     from rookery.run import display
@@ -73,7 +76,9 @@ def panel(run: Path) -> None:
     command = f"rookery train {history.system} --env {history.env} --total-steps {STEPS}"
     console.print(f"[bold]$[/] {command}", highlight=False)
     console.print(display.draw(header, rows[-1], returns, console))
-    text = console.export_svg(title="rookery", theme=MONOKAI, unique_id="rookery")
+    rgb = lambda colours: [(int(c[:2], 16), int(c[2:4], 16), int(c[4:], 16)) for c in colours.split()]
+    theme = TerminalTheme(*rgb(PAPER), *rgb(INK), rgb(DIM), rgb(BRIGHT))
+    text = console.export_svg(title="rookery", theme=theme, unique_id="rookery")
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.S)  # a page of the docs fetches nothing from elsewhere
     text = text.replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas")
     (HERE / "panel.svg").write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
