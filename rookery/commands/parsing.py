@@ -72,3 +72,18 @@ def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tup
     chosen = tyro.cli(kind, args=args[1:] if run else args, prog=f"{command} {run or 'RUN'}", registry=options.NUMBERS)
     config.refuse([*ranges.problems(chosen)])
     return run, chosen
+
+
+def runs_and_options(args: list[str], kind: Any, command: str) -> Any:
+    """Parse `COMMAND RUN... [options]`: a `kind`, whose field `run` has the runs as they were typed."""
+    import tyro
+
+    from rookery import ranges
+    from rookery.run import config, options
+
+    kind = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(kind)
+    chosen = tyro.cli(kind, args=args, prog=command, registry=options.NUMBERS)
+    if not chosen.run:
+        fail(f"which runs? {command} RUN... (rookery list runs shows them, {command} --help explains)")
+    config.refuse([*ranges.problems(chosen)])
+    return chosen

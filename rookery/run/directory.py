@@ -194,6 +194,12 @@ class Run:
         """Which policy stands for the run, as its result says: BEST where an evaluation ended it, else LAST."""
         return BEST if read_json(self.path / RESULT).get("policy") == BEST else LAST
 
+    @property
+    def status(self) -> str:
+        """How it stands: one of STATUSES. Without a result it was killed before it could say anything: failed."""
+        said = read_json(self.path / RESULT).get("status")
+        return "running" if _is_locked(self.path / LOCK) else said if said in STATUSES else "failed"
+
     # -------------------------------------------------------------------------------------------------- writing
 
     def lock(self) -> None:
