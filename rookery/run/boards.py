@@ -1,4 +1,4 @@
-"""Boards show a run's numbers elsewhere: TensorBoard, Weights & Biases, or one of yours. What counts is in the run's files.
+"""Boards show a run's numbers elsewhere: TensorBoard, and Weights & Biases. What counts is in the run's files.
 
 A board has two methods, `write` and `close`. Whatever it raises is told of once, and the run goes on without it.
 """
@@ -25,7 +25,7 @@ class MissingExtra(Exception):
     exit_code = 2
 
 
-class Board(Protocol):
+class MetricsBoard(Protocol):
     """Where numbers are shown. Both may raise; both are called in the thread that trains, about once a second."""
 
     def write(self, values: Mapping[str, float | None], step: int) -> None:
@@ -39,10 +39,10 @@ class Boards:
     """Those of a run, by name; one that raises is dropped."""
 
     def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
-        self._boards: dict[str, Board] = {}
+        self._boards: dict[str, MetricsBoard] = {}
         self.say = say
 
-    def add(self, name: str, make: Callable[[], Board]) -> None:
+    def add(self, name: str, make: Callable[[], MetricsBoard]) -> None:
         """Add the board that `make` gives; MissingExtra is the user's to mend, anything else is told of."""
         try:
             self._boards[name] = make()

@@ -24,14 +24,14 @@ from rookery.run.config import ConfigError
 from rookery.run.display import Row
 
 
-class Stop:
+class StopRun:
     """What a callback returns to end the run; STOP is the only one."""
 
     def __repr__(self) -> str:
         return "rookery.STOP"
 
 
-STOP: Final = Stop()
+STOP: Final = StopRun()
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class EndEvent:
 
 
 Event = TypeVar("Event")
-Callback: TypeAlias = Callable[[Event], Stop | None]
+Callback: TypeAlias = Callable[[Event], StopRun | None]
 Some: TypeAlias = Callback[Event] | Sequence[Callback[Event]] | None  # one, several or none
 OnStep: TypeAlias = Some[StepEvent]
 OnEvaluation: TypeAlias = Some[EvaluationEvent]

@@ -23,7 +23,7 @@ from rookery.run.config import Config, ConfigError
 from rookery.run.directory import Run
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.notebook import NotebookDisplay, in_notebook
-from rookery.run.versions import flat
+from rookery.run.records import plain
 from rookery.types import Episode
 
 ROW_SECONDS = 1.0  # between writes of episodes, news for the display and, unless --log-every says so, rows of metrics.jsonl
@@ -54,7 +54,7 @@ class Journal:
         if self._run is not None:
             return
         self._run = run
-        config = dict(flat({name: part for name, part in self._config.to_dict().items() if name != "machine"}))
+        config = {name: plain(part) for name, part in self._config.to_dict().items() if name != "machine"}
         open_boards(self.boards, self._config.run, path=run.path, run_id=run_id(run), config=config)
         early, self._early = self._early, []
         for before, finished, where in early:

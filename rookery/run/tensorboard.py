@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.run.boards import MissingExtra, missing
+from rookery.run.versions import flat
 
 
 class TensorBoard:
@@ -21,7 +22,6 @@ class TensorBoard:
     tensorboardX, else OSError or ValueError: rookery/run/boards.py drops it then."""
 
     def __init__(self, directory: Path, *, config: Mapping[str, Any] | None = None) -> None:
-        """config: option -> value, as `rookery.run.versions.flat` gives it."""
         try:
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto.event_pb2 import Event
@@ -56,4 +56,4 @@ class TensorBoard:
 def table(config: Mapping[str, Any]) -> str:
     """Write options as a table in Markdown, which TensorBoard shows as one."""
     cell = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
-    return "\n".join(["| option | value |", "|---|---|", *(f"| {cell(key)} | {cell(config[key])} |" for key in config)])
+    return "\n".join(["| option | value |", "|---|---|", *(f"| {cell(key)} | {cell(value)} |" for key, value in flat(dict(config)))])

@@ -146,7 +146,7 @@ class Trainer:
         if self._resumption is None:  # else only a sign of life
             self._schedule(progress)
             self._caller.step(self)
-        if self._journal.row_is_due(now, progress.env_steps):
+        if self._resumption is None and self._journal.row_is_due(now, progress.env_steps):
             self._log(now)
         elif self._journal.display_is_due(now):
             self._journal.show(self.row())
