@@ -5,23 +5,44 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rookery.run import checkpoint, config, startup
+from rookery import signals
+from rookery.run import checkpoint, config, ending, startup
 from rookery.run.assemble import pool_factory, spec_of
+from rookery.run.callbacks import OnCheckpoint, OnEnd, OnEvaluation, OnStep
 from rookery.run.directory import Run
 from rookery.run.kept import chosen, loaded_params, resumable
 from rookery.run.resuming import UNFIT, config_of, misfit
 from rookery.run.trainer import Result, Trainer
 
 
-def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
+def train(
+    system: str | Any = "ppo", *, env: Any, progress: bool | None = None, on_step: OnStep = None,
+    on_evaluation: OnEvaluation = None, on_checkpoint: OnCheckpoint = None, on_end: OnEnd = None, **options: Any,
+) -> Result:  # fmt: skip
     """Train to the end and return the metrics and the policy. Options as for `Trainer`.
 
     result = rookery.train("ppo", env="CartPole-v1", total_steps=100_000)
+
+    progress: True: draw how it stands, in place or as lines; False: draw nothing; None: in a terminal and in a notebook alone.
+    on_...: functions of yours that are called (rookery/run/callbacks.py). Ctrl-C saves and raises KeyboardInterrupt.
     """
-    with Trainer(system, env=env, **options) as trainer:
+    called: dict[str, Any] = {"on_step": on_step, "on_evaluation": on_evaluation, "on_checkpoint": on_checkpoint}
+    with Trainer(system, env=env, progress=progress, on_end=on_end, **called, **options) as trainer:
+        return to_the_end(trainer)
+
+
+def to_the_end(trainer: Trainer) -> Result:
+    """Drive a trainer to its end and, where it was drawn, print how it went. The first Ctrl-C saves what there is and raises
+    KeyboardInterrupt, which says how to go on; a second one does not wait for that."""
+    with signals.Interruptible(trainer) as signal:
         for _ in trainer:
             pass
-        return trainer.finish()
+        result = trainer.finish("stopped" if signal.came else "done", evaluate=not signal.came)
+    if trainer.draws:
+        print(ending.summary(ending.outcome(trainer, result)))
+    if signal.came:
+        raise KeyboardInterrupt(trainer.last_good(go_on=True))
+    return result
 
 
 def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Trainer:

@@ -86,6 +86,12 @@ class RunOptions:
     """Refuse clusters and ports without token authentication, instead of warning."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
+    wandb: bool = False
+    """Also show the run in Weights & Biases, offline without an account (pip install 'rookery[wandb]')."""
+    wandb_project: str = "rookery"
+    """Project of Weights & Biases."""
+    log_every: Long | None = None
+    """Environment steps between rows of metrics.jsonl; None: a row each second."""
 
     @property
     def learner_processes(self) -> int | None:
@@ -282,6 +288,8 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"--address {run.address} is that of a Ray cluster: it needs --runtime ray"
     if run.runtime != "ray" and {run.collector, run.learner, run.shard} != {Resources()}:
         yield "--collector.*, --learner.* and --shard.* are resources of Ray actors: they need --runtime ray"
+    if run.wandb_project != RunOptions.wandb_project and not run.wandb:
+        yield f"--wandb-project {run.wandb_project} is that of Weights & Biases: it needs --wandb"
     if run.eval_episodes == 0 and (run.stop_eval_return is not None or run.eval_every is not None):
         yield "--stop-eval-return and --eval-every need evaluations: --eval-episodes must be at least 1"
     if run.strict_security and (run.learner_processes or 1) > 1:

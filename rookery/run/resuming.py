@@ -66,6 +66,7 @@ class Resumption:
     env_steps: int = 0
     updates: int = 0
     cut: int = 0  # episodes that cannot be gone on with
+    told: int = 0  # episodes that had ended, and were counted
 
     @classmethod
     def of(cls, directory: Path, run: Run, meta: dict[str, Any], cfg: Config) -> Resumption:
@@ -85,10 +86,10 @@ class Resumption:
             raise ConfigError(f"{directory.name} cannot be gone on from with {told}. Leave that out, or train a new run.")
         return cls(directory, asked)
 
-    def at(self, snapshot: PyTree) -> Resumption:
-        """Add the counters and the lost episodes of the topology's snapshot."""
+    def at(self, snapshot: PyTree, *, told: int = 0) -> Resumption:
+        """Add the counters and the lost episodes of the topology's snapshot. told: episodes that the trainer was told of."""
         env_steps, updates = (int(snapshot["meters"][name]) for name in ("env_steps", "updates"))
-        return replace(self, env_steps=env_steps, updates=updates, cut=cut_episodes(snapshot))
+        return replace(self, env_steps=env_steps, updates=updates, cut=cut_episodes(snapshot), told=told)
 
     def has_begun(self, progress: Any) -> bool:
         """Return whether there was a step: an update, or more data for a table that waits for it."""
@@ -121,7 +122,7 @@ def take_over(run: Run, cfg: Config, resumption: Resumption) -> None:
     try:
         if before != plain(now):
             run.write_config(now, command(cfg))
-        run.rewind(resumption.updates)
+        run.rewind(resumption.updates, env_steps=resumption.env_steps, episodes=resumption.told)
     except OSError as error:
         raise StorageError(
             f"{run.shown} cannot be gone on with: {error.strerror or error}; its checkpoints are intact. Make room."
