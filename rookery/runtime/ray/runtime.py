@@ -71,6 +71,8 @@ class RayRuntime:
         except BaseException:
             self.close()
             raise
+        for module in references.from_files():  # no other machine has the file
+            ray.cloudpickle.register_pickle_by_value(module)
         self._fetcher.start()
         self._liveness.start()
 
