@@ -148,6 +148,12 @@ def look_in(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
+def forget() -> None:
+    """Forget the files that were imported: a reference imports them anew."""
+    _imported.clear()
+    _by_value.clear()
+
+
 # --------------------------------------------------------------------------------------------------------- importing
 
 

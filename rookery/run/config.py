@@ -22,7 +22,7 @@ from rookery import envs, ranges, references, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup, trust
-from rookery.run.parts import Part, part_of, plain_values, unplain
+from rookery.run.parts import Part, is_object, part_of, plain_values, unplain
 from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.topologies.plan import Plan
@@ -292,7 +292,8 @@ def from_dict(
     if "directory" in names:
         references.look_in(Path(names["directory"]))
     passed |= {part: text for part, text in names.items() if part in passed and part not in given}
-    _refuse_lost(saved, {part for part, value in passed.items() if value is not None} | set(names), call)
+    whole = {part for part, value in passed.items() if value is not None and is_object(value)}
+    _refuse_lost(saved, {part for part, value in passed.items() if value is not None} | set(names), whole, call)
     try:
         if unknown := [key for key in saved if key not in SAVED]:
             raise TypeError(_unknown_option(unknown[0], "a config", list(SAVED)))
@@ -328,16 +329,18 @@ def _names(env: Any, directory: str | None = None, **parts: str | None) -> dict[
     return found | {"directory": directory or str(Path.cwd())}
 
 
-def _refuse_lost(saved: dict[str, Any], there: set[str], call: str) -> None:
-    """Raise a ConfigError that says how to pass what is the user's own; nothing where all of it is there."""
+def _refuse_lost(saved: dict[str, Any], there: set[str], whole: set[str], call: str) -> None:
+    """Raise a ConfigError that says how to pass what is the user's own; nothing where all of it is there.
+
+    whole: parts that were passed as objects, with all their values."""
     known = trust.names_of(saved)
     needed = dict.fromkeys([*saved.get("custom", ()), *(part for part in known if part != "directory")])
-    missing = [part for part in needed if part not in there and part.partition(".")[0] not in there]
+    missing = [part for part in needed if part not in there and part.partition(".")[0] not in whole]
     if missing:
         tops = dict.fromkeys(part.partition(".")[0] for part in missing)
         again = ", ".join(f"{part}={known[part]!r}" if part in known else f"{part}=..." for part in tops)
         raise ConfigError(
-            f"this run has {' and '.join(missing)} of its own, which no file holds: pass the same again, {call.replace('{}', again)}"
+            f"this run has {' and '.join(missing)} of its own, which no file brings back: pass the same again, {call.replace('{}', again)}"
         )
 
 

@@ -26,7 +26,7 @@ def part_of(part: str, given: Any) -> Part:
             return _named(part, given)
         name = references.absolute(given)
         return Part(_checked(part, references.made(name, WHAT[part]), name), name, is_kind=True)
-    if isinstance(given, type) or inspect.isroutine(given):
+    if not is_object(given):
         try:
             value = given()
         except TypeError as error:
@@ -62,6 +62,11 @@ def _checked(part: str, value: Any, name: str) -> Any:
         what = f"a frozen dataclass with `{needed}` (examples/custom_{part}.py)"
         raise references.BadReference(f"{name} gives a {type(value).__name__}: {'an' if part[0] in 'aeiou' else 'a'} {part} is {what}")
     return value
+
+
+def is_object(given: Any) -> bool:
+    """Return whether it is the part itself, with its options, and not a name or a kind."""
+    return not (isinstance(given, (str, type)) or inspect.isroutine(given))
 
 
 def unplain(part: Any) -> dict[str, Any]:

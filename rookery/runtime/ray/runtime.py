@@ -18,6 +18,7 @@ from typing import Any
 
 import ray
 
+from rookery import references
 from rookery.runtime.interface import Handle, Resources, W
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.ray import cluster
