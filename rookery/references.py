@@ -66,7 +66,7 @@ def load(text: str) -> Any:
 def module_of(text: str) -> ModuleType:
     """Import the module or the file of a reference."""
     place, _ = _parts(text)
-    return _file(Path(place), text) if place.endswith(".py") else _module(place, text)
+    return _file(Path(place)) if place.endswith(".py") else _module(place, text)
 
 
 def attribute(module: ModuleType, text: str) -> Any:
@@ -187,12 +187,12 @@ def _no_module(name: str, missing: str, text: str) -> str:
     return f"{said}: neither in {Path.cwd()} nor installed.{hint} A file is named by its path: path/to/file.py:{name_in(text)}"
 
 
-def _file(path: Path, text: str) -> ModuleType:
+def _file(path: Path) -> ModuleType:
     if not path.is_file():
         folder = path.parent
         close = difflib.get_close_matches(path.name, [one.name for one in folder.glob("*.py")], n=1)
         hint = f" Did you mean {_shown(folder / close[0])!r}?" if close else ""
-        raise BadReference(f"there is no file {str(path)!r} for {text!r}, seen from {Path.cwd()}.{hint}")
+        raise BadReference(f"there is no file {_shown(path)!r}, seen from {Path.cwd()}.{hint}")
     real = path.resolve()
     if real not in _imported:
         _imported[real] = _import_file(real)

@@ -73,7 +73,7 @@ def allowed(
         return {}
     if trust or is_signed(config):
         return names
-    parts = {part: text for part, text in names.items() if part != "directory"}
+    parts = {part: names[part] for part in sorted(names, key=[*FLAGS, *names].index) if part != "directory"}
     typed = " ".join(f"{FLAGS[part]} {shlex.quote(text)}" for part, text in parts.items() if part in FLAGS)
     again = f"name it yourself, `rookery resume {run} {typed}`, or " if how == "resume" and typed else ""
     raise NotTrusted(

@@ -40,8 +40,7 @@ def maker_of(env: Any, options: dict[str, Any]) -> MakeVector | None:
         return Passed(env)
     if isinstance(env, type):
         return VectorMaker(env, options) if issubclass(env, VectorEnv) else None
-    many = callable(env) and "num_envs" in _parameters(env) and "num_envs" not in options
-    return VectorMaker(env, options) if many else None
+    return VectorMaker(env, options) if callable(env) and "num_envs" in _parameters(env) else None
 
 
 @dataclass(frozen=True)
