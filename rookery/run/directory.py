@@ -190,12 +190,23 @@ class Run:
         if self._lock is None and _is_locked(self.path / LOCK):
             return "It is being trained and has none yet: wait for it"
         if checkpoint.listed(self.checkpoints):
-            return f"Continue it with `rookery resume {run_argument(self.name, self.shown)}`"
+            return f"Continue it with `{self.resume_call}`"
         told = "It was ended before its first checkpoint, so there is nothing to go on from: start it anew"
         with contextlib.suppress(OSError, ValueError):
             command = _described(self.path)["command"]
             return told if command.startswith("#") else f"{told}, `rm -r {shlex.quote(str(self.shown))} && {command}`"
         return told
+
+    @property
+    def resume_call(self) -> str:
+        """The command that goes on with the run or, where parts of it are objects without a name, the call in Python."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            config = _described(self.path)["config"]
+            named = config.get("references", {})
+            lost = dict.fromkeys(part.partition(".")[0] for part in config.get("custom", ()) if part not in named)
+            if lost:
+                return f"rookery.resume({str(self.shown)!r}, {', '.join(f'{part}=...' for part in lost)})"
+        return f"rookery resume {run_argument(self.name, self.shown)}"
 
     @property
     def kept(self) -> str:
