@@ -24,6 +24,8 @@ rookery: distributed reinforcement learning
   rookery resume RUN [options]               continue a run from its newest checkpoint
   rookery eval RUN [--which best|last|N]     play the greedy policy of a run or a checkpoint
   rookery record RUN --out FILE [options]    play it and keep the episodes, as demonstrations
+  rookery plot RUN... [--x seconds]          learning curves of runs, with intervals over seeds
+  rookery compare GROUP GROUP...             which is better, and how sure that is
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
   rookery list systems | matrix | envs | runs
                                              what there is

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rookery import references
+
 
 @dataclass(frozen=True)
 class System:
@@ -145,7 +147,6 @@ FAMILIES = {
     "atari-raw": re.compile(rf"({_GAME})(Deterministic)?-v[04]"),  # of those, the ones that nobody scales, greys and stacks
     "minatar": re.compile(r"\w+-MinAtar|minatar-\w+|MinAtar/\w+-v\d"),  # gymnax's, pgx's and the authors' ids
 }
-_SOURCES = ("jax", "gymnax", "brax", "pgx", "envpool")  # who steps them: not part of what an environment is
 
 
 def family_of(env: str) -> str | None:
@@ -154,8 +155,11 @@ def family_of(env: str) -> str | None:
 
 
 def _plain_id(env: str) -> str:
+    """Return an id without who steps it, or where it is: no part of what an environment is."""
+    if references.is_reference(env):
+        return references.name_in(env)
     source, colon, id = env.partition(":")
-    return id if colon and source in _SOURCES else env
+    return id if colon and source in references.SOURCES else env
 
 
 ATARI = {"reward_clip": "unit", "network": {"encoder": "nature"}, "total_steps": 10_000_000}

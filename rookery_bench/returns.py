@@ -15,6 +15,7 @@ from typing import Any
 
 import tyro
 
+from rookery.analysis.statistics import require_scipy
 from rookery_bench import process
 from rookery_bench.record import Record, Verdict, conditions
 from rookery_bench.statistics import interval, rotated, spread
@@ -42,7 +43,9 @@ class Options:
 
 
 def parse(args: list[str]) -> Options:
-    return tyro.cli(Options, args=args, prog="rookery bench returns")
+    options = tyro.cli(Options, args=args, prog="rookery bench returns")
+    require_scipy("rookery bench returns")  # now, and not after an hour of training
+    return options
 
 
 def measure(options: Options) -> list[Record]:

@@ -14,6 +14,8 @@ COMMANDS = {  # name -> module in this folder, and its function
     "resume": "train:resume",
     "eval": "evaluate:evaluate",
     "record": "record:record",
+    "plot": "plot:plot",
+    "compare": "compare:compare",
     "show": "show:show",
     "list": "listing:list_things",
     "bench": "bench:bench",

@@ -13,7 +13,9 @@ def evaluate(args: list[str]) -> int:
     run, options = run_and_options(args, EvalOptions, "rookery eval", "[options]")
     from rookery.run.api import evaluate_run
 
-    report = evaluate_run(run, which=options.which, episodes=options.episodes, seed=options.seed, root=options.runs)
+    report = evaluate_run(
+        run, which=options.which, episodes=options.episodes, seed=options.seed, root=options.runs, trust=options.trust
+    )
     if options.json:
         print(json.dumps(report))
         return 0

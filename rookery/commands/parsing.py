@@ -27,7 +27,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, bool]]:
     """Parse `SYSTEM --env ID [options]`: the resolved config, and the flags that are no part of it."""
-    from rookery import systems
+    from rookery import references, systems
 
     if not args or args[0].startswith("-"):
         names = "\n".join(f"  {s.name:<8} {s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
@@ -36,27 +36,33 @@ def parse_system(command: str, args: list[str], env_default: str | None = None) 
         text += f"rookery {command} SYSTEM --env ID --help lists the options with their values for that environment."
         print(text, file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else BAD_CONFIG)
-    systems.system(args[0])
+    if not references.is_reference(args[0]):
+        systems.system(args[0])
     env = peek(args, "--env") or env_default
     if env is None and not {"-h", "--help"} & set(args):
         fail(f"which environment? rookery {command} {args[0]} --env ID (rookery list envs shows some)")
-    topology = peek(args, "--topology")
-    other = systems.topology_named(topology)() if topology is not None else None
     from rookery.run import config, options, startup
 
     startup.prepare()
-    base = config.resolve(args[0], env=env or "CartPole-v1", topology=other)
+    base = config.resolve(args[0], env=env or "CartPole-v1", **own_parts(args))
     return options.parse(f"rookery {command} {args[0]}", args[1:], base)
 
 
+def own_parts(args: Sequence[str]) -> dict[str, Any]:
+    """Read the words that name parts of a run, before the rest can be parsed: their options depend on them."""
+    found = {part: peek(args, f"--{flag}") for flag, part in (("algorithm",) * 2, ("topology",) * 2, ("network", "torso"))}
+    return {part: name for part, name in found.items() if name is not None}
+
+
 def peek(args: Sequence[str], flag: str) -> str | None:
-    """Read the value of a flag before the rest can be parsed."""
+    """Read the value of a flag, the last where there are several, before the rest can be parsed."""
+    found = None
     for i, word in enumerate(args):
         if word == flag and i + 1 < len(args):
-            return args[i + 1]
+            found = args[i + 1]
         if word.startswith(flag + "="):
-            return word.partition("=")[2]
-    return None
+            found = word.partition("=")[2]
+    return found
 
 
 def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tuple[str, Any]:
@@ -72,3 +78,18 @@ def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tup
     chosen = tyro.cli(kind, args=args[1:] if run else args, prog=f"{command} {run or 'RUN'}", registry=options.NUMBERS)
     config.refuse([*ranges.problems(chosen)])
     return run, chosen
+
+
+def runs_and_options(args: list[str], kind: Any, command: str) -> Any:
+    """Parse `COMMAND RUN... [options]`: a `kind`, whose field `run` has the runs as they were typed."""
+    import tyro
+
+    from rookery import ranges
+    from rookery.run import config, options
+
+    kind = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(kind)
+    chosen = tyro.cli(kind, args=args, prog=command, registry=options.NUMBERS)
+    if not chosen.run:
+        fail(f"which runs? {command} RUN... (rookery list runs shows them, {command} --help explains)")
+    config.refuse([*ranges.problems(chosen)])
+    return chosen

@@ -8,7 +8,7 @@ from typing import Any
 
 from rookery import signals
 from rookery.commands import BEGAN
-from rookery.commands.parsing import fail, parse_system, peek
+from rookery.commands.parsing import fail, own_parts, parse_system, peek
 from rookery.commands.status import DIVERGED, ENV_FAILED, status_of
 
 
@@ -29,15 +29,17 @@ def resume(args: list[str]) -> int:
             fail(f"which run? {usage} (rookery list runs shows them)")
         print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
         return 0
-    from rookery.run import api, config, options, startup, threads
+    from rookery.run import api, options, startup, threads
     from rookery.run.directory import Run
-    from rookery.run.resuming import config_of
+    from rookery.run.resuming import known_config
 
     startup.prepare()
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
-    cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(config_of(run)))
+    given = own_parts(args) | {"env": peek(args, "--env")}
+    base = known_config(run, trust="--trust" in args, **given)
+    cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], base, resumes=True)
     threads.limit(cfg)
-    with api.resume(run, cfg, began=BEGAN) as trainer:
+    with api.continued(run, cfg, began=BEGAN) as trainer:
         return run_to_the_end(trainer, flags["json"])
 
 

@@ -1,30 +1,72 @@
-"""The Python interface beside the Trainer: train, load, and what `rookery resume` and `rookery eval` do."""
+"""The Python interface beside the Trainer: train, resume, load, and what `rookery resume` and `rookery eval` do."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from rookery.run import checkpoint, config, startup
+from rookery import signals
+from rookery.run import checkpoint, config, ending, startup
 from rookery.run.assemble import pool_factory, spec_of
+from rookery.run.callbacks import OnCheckpoint, OnEnd, OnEvaluation, OnStep
 from rookery.run.directory import Run
 from rookery.run.kept import chosen, loaded_params, resumable
-from rookery.run.resuming import UNFIT, config_of, misfit
+from rookery.run.resuming import UNFIT, config_of, known_config, misfit
 from rookery.run.trainer import Result, Trainer
 
 
-def train(system: str | Any = "ppo", *, env: Any, **options: Any) -> Result:
+def train(
+    system: str | Any = "ppo", *, env: Any, progress: bool | None = None, on_step: OnStep = None,
+    on_evaluation: OnEvaluation = None, on_checkpoint: OnCheckpoint = None, on_end: OnEnd = None, **options: Any,
+) -> Result:  # fmt: skip
     """Train to the end and return the metrics and the policy. Options as for `Trainer`.
 
     result = rookery.train("ppo", env="CartPole-v1", total_steps=100_000)
+
+    progress: True: draw how it stands, in place or as lines; False: draw nothing; None: in a terminal and in a notebook alone.
+    on_...: functions of yours that are called (rookery/run/callbacks.py). Ctrl-C saves and raises KeyboardInterrupt.
     """
-    with Trainer(system, env=env, **options) as trainer:
+    called: dict[str, Any] = {"on_step": on_step, "on_evaluation": on_evaluation, "on_checkpoint": on_checkpoint}
+    with Trainer(system, env=env, progress=progress, on_end=on_end, **called, **options) as trainer:
+        return to_the_end(trainer)
+
+
+def to_the_end(trainer: Trainer) -> Result:
+    """Drive a trainer to its end and, where it was drawn, print how it went. The first Ctrl-C saves what there is and raises
+    KeyboardInterrupt, which says how to go on; a second one does not wait for that."""
+    with signals.Interruptible(trainer) as signal:
+        for _ in trainer:
+            pass
+        result = trainer.finish("stopped" if signal.came else "done", evaluate=not signal.came)
+    if trainer.draws:
+        print(ending.summary(ending.outcome(trainer, result)))
+    if signal.came:
+        raise KeyboardInterrupt(trainer.last_good(go_on=True))
+    return result
+
+
+def resume(
+    path: str | Path, *, env: Any = None, algorithm: Any = None, torso: Any = None, topology: Any = None, trust: bool = False,
+    root: str | Path = "runs", **options: Any,
+) -> Result:  # fmt: skip
+    """Go on with a run, in its directory, from its newest checkpoint (or the one at `path`), to the end.
+
+    result = rookery.resume("runs/first", total_steps=600_000)
+
+    Parts of your own that have names (classes and functions of modules and files) are found again by them where you have
+    trained the run; others are passed again. trust: import what the run's config names, whoever wrote it. options: what shall be
+    other than it was, by name.
+    """
+    startup.prepare()
+    run = Run.open(path, root)
+    cfg = known_config(run, trust=trust, env=env, algorithm=algorithm, torso=torso, topology=topology)
+    with continued(run, config.changed(cfg, options)) as trainer:
         for _ in trainer:
             pass
         return trainer.finish()
 
 
-def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Trainer:
+def continued(run: Run, cfg: config.Config, *, began: float | None = None) -> Trainer:
     """Make a trainer that goes on in that run's directory with `cfg`, which may differ from the run's own in its options."""
     directory = resumable(run)
     meta, options = checkpoint.read_meta(directory), cfg.run
@@ -88,14 +130,15 @@ def loaded_policy(cfg: config.Config, directory: Path) -> tuple[Any, dict[str, A
 
 
 def evaluate_run(
-    path: str | Path, *, episodes: int, seed: int, which: str | int | None = None, root: str | Path = "runs"
-) -> dict[str, Any]:
+    path: str | Path, *, episodes: int, seed: int, which: str | int | None = None, root: str | Path = "runs",
+    trust: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Play greedy episodes with a run's policy, on environments made as in training; which: as for `load`."""
     startup.prepare()
     from rookery.workers.acting.evaluator import Evaluator
 
     run = Run.open(path, root)
-    cfg, directory = config.from_dict(config_of(run)), chosen(run, which)
+    cfg, directory = known_config(run, trust=trust, how="eval"), chosen(run, which)
     policy, meta = loaded_policy(cfg, directory)
     evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg)(episodes), seed=seed)
     try:

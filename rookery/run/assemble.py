@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rookery import envs
+from rookery import envs, references
 from rookery.data.demonstrations import Demonstrations, check_spaces, gather
 from rookery.data.memory import check_fits
 from rookery.envs.pools.pool import OnNan
@@ -130,9 +130,11 @@ def pool_factory(cfg: Config, plan: Plan | None = None) -> PoolFactory:
     workers = 1 if plan is None else max((node.most for node in plan.nodes if node.hosted and node.envs), default=1)
     if plan is not None and cfg.run.runtime == "local" and plan.of_role("host"):
         workers = 1  # all environments are in one pool
-    run = cfg.run
+    run, env = cfg.run, cfg.env
+    if run.runtime == "ray" and references.is_reference(env) and not isinstance(envs.resolved(env), str):
+        env = envs.resolved(env)  # an object travels; of the file there, it would have to be a copy
     return PoolFactory(
-        cfg.env, cfg.env_options, processes_of(cfg), run.env_step_seconds, run.on_nan, run.env_max_mb, workers
+        env, cfg.env_options, processes_of(cfg), run.env_step_seconds, run.on_nan, run.env_max_mb, workers
     )  # fmt: skip
 
 

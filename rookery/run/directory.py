@@ -3,7 +3,10 @@
     runs/impala-CartPole-v1-20261115-213305/
         config.json     the resolved config, the command that repeats it, the versions of what was installed, and a digest of
                         all that; every checkpoint has a copy of the config (see rookery/run/resuming.py)
-        metrics.jsonl   one JSON object per line, appended and never rewritten but by `rewind`
+        metrics.jsonl   one JSON object per line, appended and never rewritten but by `rewind`; docs/metrics.md has the names
+        episodes.jsonl  every training episode, see rookery/run/episodes.py
+        evaluations.jsonl
+                        every evaluation, with the return of each episode
         log.txt         what the python logger `rookery` said
         checkpoints/    those that training continues from, see rookery/run/checkpoint.py; best/, see rookery/run/kept.py
         result.json     how it ended
@@ -21,6 +24,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import shlex
@@ -31,6 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery.run import checkpoint
+from rookery.run.episodes import EpisodeFile
 from rookery.run.records import DIGEST, LogFile, RowFile, plain, read_json, replace, sealed, unsealed, write_json
 from rookery.run.versions import versions
 
@@ -38,6 +43,7 @@ FORMAT = 2  # 1: the digest was that of the config alone
 CONFIG, METRICS, LOG, RESULT, LOCK, CHECKPOINTS = (
     "config.json", "metrics.jsonl", "log.txt", "result.json", "lock", "checkpoints"
 )  # fmt: skip
+EPISODES, EVALUATIONS = "episodes.jsonl", "evaluations.jsonl"
 STATUSES = ("running", "done", "failed", "stopped")
 BEST, LAST = "best", "last"  # policies of a run: by evaluation, and the one that training continues from
 
@@ -82,6 +88,8 @@ class Run:
         self.path = Path(os.path.abspath(path if base is None else base / path))
         self.checkpoint = checkpoint  # the one that was asked for by path, if any
         self.metrics = RowFile(self.path / METRICS)
+        self.episodes = EpisodeFile(self.path / EPISODES)
+        self.evaluations = RowFile(self.path / EVALUATIONS)
         self._lock: int | None = None
         self._handlers: list[tuple[logging.Logger, logging.Handler]] = []
 
@@ -182,7 +190,7 @@ class Run:
         if self._lock is None and _is_locked(self.path / LOCK):
             return "It is being trained and has none yet: wait for it"
         if checkpoint.listed(self.checkpoints):
-            return f"Continue it with `rookery resume {run_argument(self.name, self.shown)}`"
+            return f"Continue it with `{self.resume_call}`"
         told = "It was ended before its first checkpoint, so there is nothing to go on from: start it anew"
         with contextlib.suppress(OSError, ValueError):
             command = _described(self.path)["command"]
@@ -190,9 +198,26 @@ class Run:
         return told
 
     @property
+    def resume_call(self) -> str:
+        """The command that goes on with the run or, where parts of it are objects without a name, the call in Python."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            config = _described(self.path)["config"]
+            named = config.get("references", {})
+            lost = dict.fromkeys(part.partition(".")[0] for part in config.get("custom", ()) if part not in named)
+            if lost:
+                return f"rookery.resume({str(self.shown)!r}, {', '.join(f'{part}=...' for part in lost)})"
+        return f"rookery resume {run_argument(self.name, self.shown)}"
+
+    @property
     def kept(self) -> str:
         """Which policy stands for the run, as its result says: BEST where an evaluation ended it, else LAST."""
         return BEST if read_json(self.path / RESULT).get("policy") == BEST else LAST
+
+    @property
+    def status(self) -> str:
+        """How it stands: one of STATUSES. Without a result it was killed before it could say anything: failed."""
+        said = read_json(self.path / RESULT).get("status")
+        return "running" if _is_locked(self.path / LOCK) else said if said in STATUSES else "failed"
 
     # -------------------------------------------------------------------------------------------------- writing
 
@@ -235,9 +260,13 @@ class Run:
         """Append a row; NaN and infinities become null. Never raises for the disk (see RowFile)."""
         self.metrics.append(row)
 
-    def rewind(self, updates: int) -> None:
-        """Drop the rows of later `updates` and the result: a run that resumes from there writes them again. Raises OSError."""
-        self.metrics.keep(lambda row: (row.get("updates") or 0) <= updates)
+    def rewind(self, updates: int, *, env_steps: float = math.inf, episodes: int | None = None) -> None:
+        """Drop the rows of later `updates`, steps and episodes, and the result: a run that resumes from there writes them
+        again. Raises OSError."""
+        self.metrics.keep(lambda row: (row.get("updates") or 0) <= updates and (row.get("env_steps") or 0) <= env_steps)
+        self.evaluations.keep(lambda row: (row.get("updates") or 0) <= updates)
+        if episodes is not None:
+            self.episodes.rewind(episodes)
         with contextlib.suppress(FileNotFoundError):
             (self.path / RESULT).unlink()
 
@@ -264,8 +293,10 @@ class Run:
         return True
 
     def close(self) -> None:
-        """Let go of the lock, the log and the metrics."""
+        """Let go of the lock, the log and the rows."""
         self.metrics.close()
+        self.episodes.close()
+        self.evaluations.close()
         for logger, handler in self._handlers:
             logger.removeHandler(handler)
             handler.close()

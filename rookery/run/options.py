@@ -15,11 +15,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from rookery import systems
+from rookery import references, systems
 from rookery.ranges import Range, Seed, range_of
 from rookery.run.config import Config, ConfigError, text, value_of
 from rookery.run.glossary import meaning
 
+TRUST = "Import what the run's config names, though you have not signed it."
+REFERENCE = "FILE.py:NAME|MODULE:NAME"
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
 
@@ -48,20 +50,27 @@ def whole_number(word: str) -> int:
 EXACT = 2**53  # whole numbers below it are floats without rounding
 
 
-def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
-    """Parse `args` on top of `base`: the config, and the flags that are no part of one (json)."""
+def parse(prog: str, args: Sequence[str], base: Config, *, resumes: bool = False) -> tuple[Config, dict[str, bool]]:
+    """Parse `args` on top of `base`: the config, and the flags that are no part of one (json); resumes: of a run, with --trust."""
     explained = bool({"-h", "--help"} & set(args))
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
         ("topology", Annotated[str, tyro.conf.arg(
             metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")],
-            systems.flag_of(_class_name(base.topology))),
+            _topology_flag(base)),
+        ("own_algorithm", Annotated[str | None, tyro.conf.arg(name="algorithm",
+            metavar=REFERENCE, help="One of your own, in the place of the system's.", help_behavior_hint="")], None),
+        ("own_network", Annotated[str | None, tyro.conf.arg(name="network",
+            metavar=REFERENCE, help="One of your own: (init, apply), or what makes it.", help_behavior_hint="")], None),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
         ("json", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
             help="One JSON line at the end instead of the display.", help_behavior_hint="")], False),
     ]  # fmt: skip
+    if resumes:  # the command has read it before: what it allows is in `base`
+        fields.append(("trust", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
+            help=TRUST, help_behavior_hint="")], False))  # fmt: skip
     for title, part in groups.items():
         shown = _shown(part, explained)
         fields.append((title, Annotated[type(shown), tyro.conf.OmitArgPrefixes], shown))
@@ -77,7 +86,9 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
         "Options", [(n, t, dataclasses.field(default=d)) for n, t, d in fields], frozen=True, kw_only=True
     )
     chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base), registry=NUMBERS)
-    if chosen.topology != systems.flag_of(_class_name(base.topology)):  # `train` has built `base` with the one it was given
+    # `base` was built with the environment, the network, the algorithm and (by `train`) the topology that the words name
+    named = references.absolute(chosen.topology) if references.is_reference(chosen.topology) else chosen.topology
+    if named not in (_topology_flag(base), systems.flag_of(_class_name(base.topology))):
         raise ConfigError(f"--topology {chosen.topology}: a run keeps its own, which is {_class_name(base.topology)}")
     theirs: dict[str, dict[str, Any]] = {title: {} for title in groups}
     for name, (title, inner) in nested.items():
@@ -85,7 +96,7 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in groups.items()]
     changed = dict(zip(("run", "algorithm", "topology"), parts))
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
-    asked = dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed)
+    asked = dataclasses.replace(base, env_options=env_options, **changed)
     return asked.settled(), {"json": chosen.json}  # once, for all that follows: it may have to make an environment
 
 
@@ -123,6 +134,10 @@ def _word(kind: Any) -> str:
 
 def _values(part: Any) -> dict[str, Any]:
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
+
+
+def _topology_flag(base: Config) -> str:
+    return base.own_names.get("topology") or systems.flag_of(_class_name(base.topology))
 
 
 def _env_hint(base: Config) -> str:
@@ -166,6 +181,8 @@ class EvalOptions:
     """Of the environments."""
     runs: str = "runs"
     """The directory that holds the runs."""
+    trust: bool = False
+    """Import the code that the run's config names, though you have not signed it."""
     json: bool = False
     """One JSON line instead of the text."""
 
@@ -186,5 +203,7 @@ class RecordOptions:
     """Of the environments."""
     runs: str = "runs"
     """The directory that holds the runs."""
+    trust: bool = False
+    """Import the code that the run's config names, though you have not signed it."""
     json: bool = False
     """One JSON line instead of the text."""

@@ -29,6 +29,7 @@ class Saver:
 
     def __init__(self, best: BestPolicy, *, keep: int, tell: Callable[[str], None]) -> None:
         self.last: Path | None = None  # the last one written
+        self.written: list[Path] = []  # those since whoever looks took them
         self._best, self._keep, self._tell = best, keep, tell
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[Path] | None = None
@@ -112,6 +113,8 @@ class Saver:
             self._tell(f"{error} Training goes on, and it is tried again.")
 
     def _succeeded(self) -> None:
+        if self.last is not None:
+            self.written.append(self.last)
         if self._failures:
             _logger.warning("checkpoints can be written again, after %d attempts", self._failures)
             self._tell("checkpoints can be written again")

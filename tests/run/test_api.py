@@ -276,9 +276,9 @@ def test_a_run_ends_after_so_many_updates_and_is_given_more(tmp_path):
     assert config.num_updates == 7, "schedules end with the run"
     run = Run.open("r", str(tmp_path))
     with pytest.raises(ConfigError, match=r"all of its 7 updates.*--total-updates 14"):
-        api.resume(run, config)
+        api.continued(run, config)
     longer = dataclasses.replace(config, run=dataclasses.replace(config.run, total_updates=9))
-    with api.resume(run, longer) as trainer:
+    with api.continued(run, longer) as trainer:
         for _ in trainer:
             pass
         assert trainer.finish().metrics["updates"] == 9
