@@ -9,7 +9,7 @@ from blocks import KNOWN, ROOT, Reader, blocks, is_run
 
 DOCS = ROOT / "docs"
 MADE = {"reference", "systems"}  # systems: test_system_pages.py; the reference holds signatures
-PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.relative_to(DOCS).parts[0] not in MADE)]
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.relative_to(DOCS).parts[0] not in MADE]  # index.md has README's
 name = lambda page: str(page.relative_to(ROOT))
 
 
