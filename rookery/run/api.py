@@ -8,7 +8,8 @@ from typing import Any
 from rookery.run import checkpoint, config, startup
 from rookery.run.assemble import pool_factory, spec_of
 from rookery.run.directory import Run
-from rookery.run.kept import chosen, loaded_params, resumable
+from rookery.run.kept import chosen, resumable
+from rookery.run.loading import acting, check_same, loaded_policy
 from rookery.run.resuming import UNFIT, config_of, misfit
 from rookery.run.trainer import Result, Trainer
 
@@ -55,36 +56,24 @@ def resume(run: Run, cfg: config.Config, *, began: float | None = None) -> Train
 
 
 def load(
-    path: str | Path, *, which: str | int | None = None, root: str | Path = "runs", algorithm: Any = None, env: Any = None,
-    topology: Any = None, torso: Any = None,
+    path: str | Path, *, which: str | int | None = None, root: str | Path = "runs", seed: int = 0, algorithm: Any = None,
+    env: Any = None, topology: Any = None, torso: Any = None,
 ) -> Any:  # fmt: skip
-    """Load the policy of a run or of a checkpoint: `action, memory = policy(observation, memory)`.
+    """Load the policy of a run or of a checkpoint: `action, memory = policy(observation, memory)`, `policy.act(observation)`.
 
     which: of a run, "best" by evaluation, "last", or the number of updates of a checkpoint; by default the best where an
     evaluation ended the run (`stop_eval_return`), else the last. A damaged one is passed over, with a warning, unless it was
-    asked for. An algorithm, environment, topology or network (torso) of your own is not part of any file: pass it again.
+    asked for. seed: of what `policy.act` draws.
+
+    The environment need not be there: its spaces are in the checkpoint. An algorithm, topology or network (torso) of your own
+    is part of no file: pass it again.
     """
     startup.prepare()
     run = Run.open(path, root)
-    cfg = config.from_dict(config_of(run), algorithm=algorithm, env=env, topology=topology, torso=torso)
-    return loaded_policy(cfg, chosen(run, which))[0]
-
-
-def loaded_policy(cfg: config.Config, directory: Path) -> tuple[Any, dict[str, Any]]:
-    """Load the policy in a checkpoint, and the meta that was written with it."""
-    import jax
-    import numpy as np
-
-    from rookery.workers.acting.policy import Policy
-
-    tree, meta = checkpoint.load(directory)
-    spec = spec_of(cfg)
-    agent = cfg.build(spec)
-    try:
-        params, meta["env_steps"] = loaded_params(agent, tree), int(meta["env_steps"])
-    except UNFIT as error:
-        raise misfit(directory, error) from error
-    return Policy(agent, spec, jax.tree.map(np.asarray, params)), meta
+    saved, directory = config_of(run), chosen(run, which)
+    passed = {"algorithm": algorithm, "env": env, "topology": topology, "torso": torso}
+    cfg = acting(saved, checkpoint.read_meta(directory), **passed)
+    return loaded_policy(cfg, directory, seed=seed)[0]
 
 
 def evaluate_run(
@@ -97,6 +86,7 @@ def evaluate_run(
     run = Run.open(path, root)
     cfg, directory = config.from_dict(config_of(run)), chosen(run, which)
     policy, meta = loaded_policy(cfg, directory)
+    check_same(policy.spec, spec_of(cfg), cfg.env_name)
     evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg)(episodes), seed=seed)
     try:
         evaluation = evaluator.evaluate(policy.params)

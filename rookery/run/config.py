@@ -216,6 +216,8 @@ def resolve(
             if isinstance(value, dict) and dataclasses.is_dataclass(inner := getattr(part, option)):
                 mine[option] = _replace(inner, value)
         parts[owner] = _replace(part, mine)
+    if fitting.has_own_loss(parts["algorithm"]):
+        name = _class_name(parts["algorithm"])  # with a loss of the user's own it is no longer the system of that name
     return Config(system=name, env=env, env_options=env_options, torso=torso, **parts)
 
 
@@ -442,7 +444,10 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{type(part).__name__}: {error}") from None
     except TypeError:  # a user's own dataclass may hold what is no plain value
-        return changed
+        if not fitting.has_own_loss(changed):
+            return changed
+    rest = _replace(dataclasses.replace(changed, loss=None), {})  # checked without the function
+    return dataclasses.replace(rest, loss=changed.loss)
 
 
 def _unknown_option(option: str, owner: str, known: list[str]) -> str:

@@ -26,10 +26,12 @@ from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_par
 from rookery.run.directory import BEST, LAST, Run, run_argument
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.kept import BestPolicy, resumable
+from rookery.run.loading import policy_of
 from rookery.run.meter import Meter
 from rookery.run.records import plain
 from rookery.run.resuming import Resumption, take_over
 from rookery.run.returns import ReturnWindow
+from rookery.run.saved_spec import record_of
 from rookery.run.saving import Saver, insist
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
 from rookery.run.watchdog import Watchdog
@@ -225,7 +227,7 @@ class Trainer:
         meta = {
             "system": self.config.system, "env": self.config.env_name, "env_steps": progress.env_steps,
             "updates": progress.updates, "seconds": self.seconds, "eval_return_mean": evaluation.return_mean,
-            "eval_episodes": len(evaluation.returns), "config": plain(self.config.to_dict()),
+            "eval_episodes": len(evaluation.returns), "config": plain(self.config.to_dict()), "spec": record_of(self.spec),
         }  # fmt: skip
         if self.best.offer(progress.params, meta):
             self._saver.save_best(self._open_run())
@@ -279,7 +281,7 @@ class Trainer:
         meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
         meta |= {"updates": updates, "seconds": tree["trainer"]["seconds"]}
         meta["demonstrations"] = self.shown.digest if self.shown else None
-        meta["config"] = plain(self.config.to_dict())
+        meta["config"], meta["spec"] = plain(self.config.to_dict()), record_of(self.spec)
         contents = checkpoint.Contents.of(tree, meta)
         self._saved_at = updates
         (self._saver.save_behind if behind else self._saver.save)(run, updates, contents)
@@ -455,13 +457,8 @@ class Trainer:
 
     def policy(self) -> Any:
         """Return the policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
-        import jax
-        import numpy as np
-
-        from rookery.workers.acting.policy import Policy
-
         params = self.best.params(self.agent) if self.kept == BEST else self.progress.params
-        return Policy(self.agent, self.spec, jax.tree.map(np.array, params))
+        return policy_of(self.config, self.agent, self.spec, params, env_steps=self.progress.env_steps)
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
         """Save, evaluate, write the result and close. What is reported and returned is what the kept checkpoint holds."""
