@@ -53,11 +53,12 @@ class PG:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
+        learned_by = own_loss.chosen(self.loss, loss)
         return first_order(
             model,
             optimizers.adam(epsilon=1e-5),
             config=self,
-            loss=lambda params, slow, rollout: own_loss.chosen(self.loss, loss)(params, rollout, model=model, config=self),
+            loss=lambda params, slow, rollout: learned_by(params, rollout, model=model, config=self),
             planned=num_updates if self.anneal else None,
             needs=Needs(
                 self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)

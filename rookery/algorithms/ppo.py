@@ -74,6 +74,7 @@ class PPO:
         )  # fmt: skip
         optimizer = optimizers.adam(epsilon=1e-5)
         planned = num_updates if self.anneal else None
+        own_loss.chosen(self.loss, loss)  # refuses what is no function
 
         def init(key: Array) -> TrainState:
             params = model.init(key) | {"hyper": hyper.leaves(self)}

@@ -74,6 +74,7 @@ class VTrace:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
+        learned_by = own_loss.chosen(self.loss, loss)
 
         def targets(params: PyTree, rollout: Rollout) -> Array:
             return traced(model.evaluate(params, rollout), params, rollout, model=model, config=self).target
@@ -82,7 +83,7 @@ class VTrace:
             model,
             optimizers.rmsprop(decay=0.99, epsilon=self.rmsprop_epsilon),
             config=self,
-            loss=lambda params, slow, rollout: own_loss.chosen(self.loss, loss)(params, rollout, model=model, config=self),
+            loss=lambda params, slow, rollout: learned_by(params, rollout, model=model, config=self),
             critic=Critic(targets, self.value_steps) if self.loss is None else None,
             planned=num_updates if self.anneal else None,
             summed=True,

@@ -10,6 +10,7 @@ What it gives for observations [B, ...] is features [B, F], or an `Output`: then
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -61,11 +62,8 @@ def _pair(torso: Torso) -> Encoding:
         return Encoding(torso[0], torso[1], f"torso ({', '.join(getattr(f, '__name__', 'a function') for f in torso)})")
     if _is_nnx(torso):
         return _nnx(torso, f"torso {type(torso).__name__}", lambda key: torso)
-    if callable(torso) and "rngs" in _parameters(torso):
-        from flax import nnx
-
-        name = f"torso {getattr(torso, '__name__', type(torso).__name__)}"
-        return _nnx(nnx.eval_shape(lambda: torso(rngs=nnx.Rngs(0))), name, lambda key: torso(rngs=nnx.Rngs(key)))
+    if callable(torso) and _takes_rngs(torso):
+        return _made_nnx(torso)
     if isinstance(torso, type) and issubclass(torso, nn.Module):
         raise ValueError(f"torso={torso.__name__} is a class: give a module of it, torso={torso.__name__}()")
     raise ValueError(f"torso={torso!r} is neither a flax module nor a pair of functions (init, apply)")
@@ -101,11 +99,26 @@ def _nnx(module: Any, name: str, make: Callable[[Array], Any]) -> Encoding:
     return Encoding(init, apply, name)
 
 
-def _parameters(function: Callable[..., Any]) -> set[str]:
+def _made_nnx(factory: Callable[..., Any]) -> Encoding:
+    """Make functions of a module that a class or a function of `rngs` makes, with weights by the seed."""
+    from flax import nnx
+
+    made = factory.func if isinstance(factory, functools.partial) else factory
+    name = f"torso {getattr(made, '__name__', type(made).__name__)}"
     try:
-        return set(inspect.signature(function).parameters)
+        shapes = nnx.eval_shape(lambda: factory(rngs=nnx.Rngs(0)))
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be made of rngs alone: {error}") from error
+    return _nnx(shapes, name, lambda key: factory(rngs=nnx.Rngs(key)))
+
+
+def _takes_rngs(function: Callable[..., Any]) -> bool:
+    """Tell whether it has a parameter `rngs`; the class of an nnx module hides those of its __init__."""
+    function = function.func if isinstance(function, functools.partial) else function
+    try:
+        return "rngs" in inspect.signature(function.__init__ if isinstance(function, type) else function).parameters  # type: ignore[misc]
     except (TypeError, ValueError):
-        return set()
+        return False
 
 
 # ------------------------------------------------------------------------------------------- what does not fit

@@ -113,4 +113,5 @@ def check_same(spec: Spec, now: Spec, name: str) -> None:
     """Refuse to play a policy on an environment with other spaces than those it was trained for."""
     for role, trained, found in (("observation", spec.observation, now.observation), ("action", spec.action, now.action)):
         if trained != found:
-            raise ConfigError(f"{name} is not what the run was trained on: its {role}s were {trained}, they are {found} now")
+            then, since = (" ".join(str(space).split())[:300] for space in (trained, found))
+            raise ConfigError(f"{name} is not what the run was trained on: its {role}s were {then}, they are {since} now")

@@ -3,7 +3,7 @@
     {"id": "CartPole-v1", "observation": node, "action": node, "raw": [node, node], "pool": {"frame_stack": 4, ...}}
 
 A node is {"box": {"shape", "dtype", "low", "high"}}, {"discrete": {"n", "start", "dtype"}}, {"multi_discrete": {"nvec",
-"start", "dtype"}}, {"multi_binary": {"shape"}}, {"dict": [[key, node], ...]} or {"tuple": [node, ...]}. A bound is a number,
+"start", "dtype"}}, {"multi_binary": {"n"}}, {"dict": [[key, node], ...]} or {"tuple": [node, ...]}. A bound is a number,
 or nested lists that are broadcast to the shape: along an axis where all are the same, one is written.
 
 Who reads a record trusts nothing in it: kinds, types and sizes are checked before anything is allocated.
@@ -83,7 +83,7 @@ def _node(space: Space) -> dict[str, Any]:
     if isinstance(space, gs.MultiDiscrete):
         return {"multi_discrete": {"nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": dtype}}
     if isinstance(space, gs.MultiBinary):
-        return {"multi_binary": {"shape": list(space.shape)}}
+        return {"multi_binary": {"n": int(space.n) if np.ndim(space.n) == 0 else list(space.shape)}}
     raise TypeError(f"a {type(space).__name__} space is no tree of arrays")
 
 
@@ -148,7 +148,8 @@ def _multi_discrete(value: dict[str, Any]) -> gs.MultiDiscrete:
 
 
 def _multi_binary(value: dict[str, Any]) -> gs.MultiBinary:
-    return gs.MultiBinary(_shape(value.get("shape")))
+    n = value.get("n")
+    return gs.MultiBinary(_shape(n) if isinstance(n, list) else _shape([n])[0])
 
 
 _LEAVES: dict[str, Any] = {
