@@ -3,9 +3,9 @@
     python examples/custom_network.py
 
 It gives features [B, F] for observations [B, ...] and replaces the encoder; Rookery puts the memory (if any) and the heads for
-policy and value behind it, and the parameters travel, are saved and are restored like any others. One is a module of flax.linen,
-one of flax.nnx, one is written in plain JAX. The last gives an Output, policy and value, instead of features: its heads are its
-own as well.
+policy and value behind it, and the parameters travel, are saved and are restored like any others. One is a module of
+flax.linen, one of flax.nnx, one is written in plain JAX. The last gives an Output, policy and value, instead of features: its
+heads are its own as well.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class OwnHeads(nn.Module):
 
 
 def main(system: str = "ppo", total_steps: int = 16_000, runs: str = "runs") -> dict[str, rookery.Result]:
-    torsos = {"residual": Residual(), "layers": lambda rngs: Layers(4, rngs=rngs), "fourier": (init, apply), "heads": OwnHeads()}
+    layers = lambda rngs: Layers(4, rngs=rngs)  # by the seed of the run; Layers(4, rngs=nnx.Rngs(0)) keeps the weights it has
+    torsos = {"residual": Residual(), "layers": layers, "fourier": (init, apply), "heads": OwnHeads()}
     results = {}
     for name, torso in torsos.items():
         results[name] = rookery.train(

@@ -206,8 +206,8 @@ def passes(
 
     first = params["network"], state.optimizer["network"]
     (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, first, (order, small))
-    report = judged if own is not None else jax.vmap(lambda *one: describe(*one, config=config))(judged, small)
-    report |= {"gradient_norm": norms}
+    report = dict(judged) if own is not None else jax.vmap(lambda *one: describe(*one, config=config))(judged, small)
+    report = report | {"gradient_norm": norms}
     report["gradient_clipped"] = (norms > config.max_gradient_norm).astype(jnp.float32)
     report = {name: value.mean() for name, value in report.items()}
     _, target_std = ops.masked_moments(data.target, data.weight)

@@ -57,7 +57,7 @@ def encoding_of(torso: Torso) -> Encoding:
 
 def _pair(torso: Torso) -> Encoding:
     if isinstance(torso, nn.Module):
-        return Encoding(torso.init, torso.apply, f"torso {type(torso).__name__}")  # type: ignore[arg-type]
+        return Encoding(torso.init, torso.apply, f"torso {type(torso).__name__}")
     if isinstance(torso, (tuple, list)) and len(torso) == 2 and all(map(callable, torso)):
         return Encoding(torso[0], torso[1], f"torso ({', '.join(getattr(f, '__name__', 'a function') for f in torso)})")
     if _is_nnx(torso):
@@ -84,7 +84,8 @@ def _nnx(module: Any, name: str, make: Callable[[Array], Any]) -> Encoding:
     """Make functions of a module of flax.nnx. make: (key) -> the module with its first weights."""
     from flax import nnx
 
-    graph, shapes, rest = nnx.split(module, nnx.Param, ...)
+    split: Any = nnx.split(module, nnx.Param, ...)
+    graph, shapes, rest = split
     if others := sorted({type(part).__name__ for part in jax.tree.leaves(rest, is_leaf=lambda x: isinstance(x, nnx.Variable))}):
         raise ValueError(_STATE.format(name=name, others=", ".join(others)))
 
@@ -116,7 +117,8 @@ def _takes_rngs(function: Callable[..., Any]) -> bool:
     """Tell whether it has a parameter `rngs`; the class of an nnx module hides those of its __init__."""
     function = function.func if isinstance(function, functools.partial) else function
     try:
-        return "rngs" in inspect.signature(function.__init__ if isinstance(function, type) else function).parameters  # type: ignore[misc]
+        asked: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+        return "rngs" in inspect.signature(asked).parameters
     except (TypeError, ValueError):
         return False
 

@@ -83,7 +83,7 @@ def _node(space: Space) -> dict[str, Any]:
     if isinstance(space, gs.MultiDiscrete):
         return {"multi_discrete": {"nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": dtype}}
     if isinstance(space, gs.MultiBinary):
-        return {"multi_binary": {"n": int(space.n) if np.ndim(space.n) == 0 else list(space.shape)}}
+        return {"multi_binary": {"n": space.n if isinstance(space.n, int) else list(space.shape)}}
     raise TypeError(f"a {type(space).__name__} space is no tree of arrays")
 
 

@@ -1,4 +1,4 @@
-"""A loss of the user's own is learned by in the place of an algorithm's, and one that cannot be right is told before anything starts."""
+"""A loss of the user's own is learned by in the place of an algorithm's; one that cannot be right is told in advance."""
 
 import json
 from functools import partial
@@ -59,14 +59,30 @@ def test_the_gradient_is_that_of_the_loss_that_was_given(name, rng):
 
 
 WRONG = {
-    "rows": (lambda p, r, *, model: model.evaluate(p, r).logp, r"<lambda>|lambda gives a loss of shape \(4, 4\), expected one number.*masked_mean"),
+    "rows": (
+        lambda p, r, *, model: model.evaluate(p, r).logp,
+        r"lambda gives a loss of shape \(4, 4\), expected one number.*masked_mean",
+    ),
     "nothing": (lambda p, r: None, "lambda gives a loss that is None"),
     "whole numbers": (lambda p, r: jnp.zeros((), int), "a loss of int32: a gradient needs a float"),
-    "rows in the report": (lambda p, r, *, model: (0.0 * model.evaluate(p, r).value.sum(), {"value": model.evaluate(p, r).value}), r"lambda reports 'value' of shape \(4, 4\)"),
+    "rows in the report": (
+        lambda p, r, *, model: (0.0 * model.evaluate(p, r).value.sum(), {"value": model.evaluate(p, r).value}),
+        r"lambda reports 'value' of shape \(4, 4\)",
+    ),
     "no report": (lambda p, r: (jnp.zeros(()), 3.0), "gives a float beside its loss: a report is a dict"),
-    "a missing key": (lambda p, r: r.extras["behaviour_logp"].mean(), "lambda asks for what is not there: 'behaviour_logp'. Rollout has observation, action.*VTrace keeps behaviour_logp"),
-    "a missing field": (lambda p, r: r.advantage.mean(), "'Rollout' object has no attribute 'advantage'. Rollout has observation"),
-    "another argument": (lambda p, r, model, temperature: 0.0, "a loss is called as lambda.*missing a required argument: 'temperature'"),
+    "a missing key": (
+        lambda p, r: r.extras["behaviour_logp"].mean(),
+        "lambda asks for what is not there: 'behaviour_logp'. Rollout has observation, action.*VTrace keeps "
+        "behaviour_logp",
+    ),
+    "a missing field": (
+        lambda p, r: r.advantage.mean(),
+        "'Rollout' object has no attribute 'advantage'. Rollout has observation",
+    ),
+    "another argument": (
+        lambda p, r, model, temperature: 0.0,
+        "a loss is called as lambda.*missing a required argument: 'temperature'",
+    ),
     "no function": (3.0, "loss=3.0 is no function"),
 }  # fmt: skip
 

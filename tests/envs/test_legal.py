@@ -23,7 +23,7 @@ def test_a_mask_is_found_at_the_top_below_observation_and_in_parts():
         np.testing.assert_array_equal(legal.mask_of(observation), [False, True, True])
     parts = {"action_mask": {"b": mask, "a": np.array([1, 0])}}
     np.testing.assert_array_equal(legal.mask_of(parts), [True, False, False, True, True])
-    assert legal.mask_of(np.zeros(3)) is None and legal.mask_of({"x": 1}) is None and legal.mask_of(({"action_mask": 1},)) is None
+    assert all(legal.mask_of(none) is None for none in (np.zeros(3), {"x": 1}, ({"action_mask": 1},)))
     rows = {"action_mask": np.ones((4, 2, 3))}
     assert legal.mask_of(rows, batched=True).shape == (4, 6)
 

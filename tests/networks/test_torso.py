@@ -1,4 +1,4 @@
-"""A network of the user's own in each form that it may have, and what is said of one that does not fit, before anything starts."""
+"""A network of the user's own in each form that it may have; what is said of one that does not fit, before anything starts."""
 
 import functools
 
@@ -19,7 +19,8 @@ from rookery.run.config import ConfigError
 from rookery.types import Spec
 
 VECTOR = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), "vector")
-BOARD = Spec(spaces.Dict(board=spaces.Box(0, 255, (8, 8, 3), np.uint8), goal=spaces.Box(-1, 1, (2,), np.float32)), spaces.Discrete(2))
+SHOWN = {"board": spaces.Box(0, 255, (8, 8, 3), np.uint8), "goal": spaces.Box(-1, 1, (2,), np.float32)}
+BOARD = Spec(spaces.Dict(SHOWN), spaces.Discrete(2))
 
 
 class Dense(nn.Module):
@@ -94,14 +95,31 @@ def test_the_weights_of_an_nnx_module_stay_those_that_it_has_and_a_factory_s_com
 
 
 WRONG = {
-    "an image": (lambda scale, o: scale * o["board"], r"torso Returns must give features \[B, F\]; it gives features of shape \(3, 8, 8, 3\).*expected \(3, F\)"),
-    "no batch": (lambda scale, o: scale * o["goal"].reshape(1, -1), r"features of shape \(1, 6\) for a batch of 3, expected \(3, F\)"),
+    "an image": (
+        lambda scale, o: scale * o["board"],
+        r"torso Returns must give features \[B, F\]; it gives features of shape \(3, 8, 8, 3\).*expected \(3, "
+        r"F\)",
+    ),
+    "no batch": (
+        lambda scale, o: scale * o["goal"].reshape(1, -1),
+        r"features of shape \(1, 6\) for a batch of 3, expected \(3, F\)",
+    ),
     "one number": (lambda scale, o: scale * o["goal"][:, 0], r"features of shape \(3,\)"),
     "whole numbers": (lambda scale, o: o["goal"].astype(int), "features of int32: give floats"),
     "a dict": (lambda scale, o: o, "features that are a dict"),
-    "a policy of another size": (lambda scale, o: Output(jnp.ones((len(o["goal"]), 4)), scale * o["goal"][:, 0]), r"a policy of shape \(3, 4\) for a batch of 3, expected \(3, 2\)"),
-    "a value with an axis more": (lambda scale, o: Output(o["goal"], scale * o["goal"][:, :1]), r"a value of shape \(3, 1\) for a batch of 3, expected \(3,\): .*value\[:, 0\]"),
-    "a leaf that is not there": (lambda scale, o: o["image"], r"torso Returns cannot read observation\['board'\] uint8 \(1, 8, 8, 3\), observation\['goal'\] float32 \(1, 2\): KeyError: 'image'"),
+    "a policy of another size": (
+        lambda scale, o: Output(jnp.ones((len(o["goal"]), 4)), scale * o["goal"][:, 0]),
+        r"a policy of shape \(3, 4\) for a batch of 3, expected \(3, 2\)",
+    ),
+    "a value with an axis more": (
+        lambda scale, o: Output(o["goal"], scale * o["goal"][:, :1]),
+        r"a value of shape \(3, 1\) for a batch of 3, expected \(3,\): .*value\[:, 0\]",
+    ),
+    "a leaf that is not there": (
+        lambda scale, o: o["image"],
+        r"torso Returns cannot read observation\['board'\] uint8 \(1, 8, 8, 3\), observation\['goal'\] "
+        r"float32 \(1, 2\): KeyError: 'image'",
+    ),
 }  # fmt: skip
 
 
@@ -159,9 +177,11 @@ def test_evolution_perturbs_a_network_with_heads_of_its_own_as_a_whole():
 SYSTEMS = {
     "a2c": {"num_envs": 4, "rollout_length": 4},
     "impala": {"num_envs": 4, "rollout_length": 4, "collectors": 1},
-    "anakin-ppo": {"num_envs": 4, "rollout_length": 4, "env": "jax:catch", "updates_per_call": 1, "epochs": 1, "minibatches": 1},
+    "anakin-ppo": {
+        "num_envs": 4, "rollout_length": 4, "env": "jax:catch", "updates_per_call": 1, "epochs": 1, "minibatches": 1,
+    },
     "es": {"population": 4, "num_envs": 4, "max_episode_steps": 9},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

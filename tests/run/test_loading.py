@@ -128,7 +128,7 @@ def test_the_spaces_are_plain_json_in_every_checkpoint(hidden):
 def test_a_policy_is_not_evaluated_on_an_environment_that_has_changed(hidden):
     spec = rookery.load(hidden["id"].run).spec
     check_same(spec, spec, "Hidden-v0")
-    with pytest.raises(ConfigError, match=r"Hidden-v0 is not what the run was trained on: its actions were Discrete\(3.*, they are Discrete\(4\) now"):
+    with pytest.raises(ConfigError, match=r"Hidden-v0 is not what .* actions were Discrete\(3.*, they are Discrete\(4\) now"):
         check_same(spec, spec._replace(action=spaces.Discrete(4)), "Hidden-v0")
 
 

@@ -1,4 +1,4 @@
-"""The spaces of an environment as plain JSON: the same after reading, and nothing is taken from a record that cannot be right."""
+"""The spaces of an environment as plain JSON: the same after reading; nothing is taken from a record that cannot be right."""
 
 import copy
 import json
@@ -14,7 +14,8 @@ from rookery.types import Spec
 EVERYTHING = gs.Dict(
     z=gs.Box(np.array([-1, -np.inf, 0.1], np.float32), np.array([1, np.inf, 5], np.float32)),
     parts=gs.Tuple([gs.Discrete(3, start=-2), gs.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 0]])]),
-    image=gs.Box(0, 255, (210, 160, 3), np.uint8), bits=gs.MultiBinary([2, 3]), wide=gs.Box(-(2**63), 2**63 - 1, (2,), np.int64),
+    image=gs.Box(0, 255, (210, 160, 3), np.uint8), bits=gs.MultiBinary([2, 3]),
+    wide=gs.Box(-(2**63), 2**63 - 1, (2,), np.int64),
     columns=gs.Box(np.zeros((2, 3)), np.array([[1, 2, 3], [1, 2, 3]]), dtype=np.float64), number=gs.Box(-np.inf, np.inf, ()),
 )  # fmt: skip
 SPEC = spaces.spec_of(EVERYTHING, gs.Box(-0.5, 0.25, (2,), np.float32), "everything")
@@ -60,7 +61,7 @@ BAD = {
     "too large": lambda r: r | {"action": {"box": {"shape": [LARGEST, 2], "dtype": "uint8", "low": 0, "high": 1}}},
     "a negative size": lambda r: r | {"action": {"box": {"shape": [-1], "dtype": "uint8", "low": 0, "high": 1}}},
     "no bound": lambda r: r | {"action": {"box": {"shape": [1], "dtype": "float32", "low": "nan", "high": 1}}},
-    "bounds of another shape": lambda r: r | {"action": {"box": {"shape": [2], "dtype": "float32", "low": [0, 0, 0], "high": 1}}},
+    "bounds of another shape": lambda r: r | {"action": {"box": {"shape": [2], "dtype": "float32", "low": [0] * 3, "high": 1}}},
     "ragged bounds": lambda r: r | {"action": {"box": {"shape": [2, 2], "dtype": "float32", "low": [[0], [0, 1]], "high": 1}}},
     "no choices": lambda r: r | {"action": {"discrete": {"n": 0, "start": 0, "dtype": "int64"}}},
     "no counts": lambda r: r | {"action": {"multi_discrete": {"nvec": [0], "start": [0], "dtype": "int64"}}},

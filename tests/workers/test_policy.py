@@ -46,14 +46,16 @@ def batch_of(*observations):
 
 def test_raw_observations_give_raw_legal_actions_of_nested_spaces(odd):
     for seed in range(20):
-        mask = np.random.default_rng(seed).permutation([1, 0]).tolist() + np.random.default_rng(seed).permutation([1, 1, 0]).tolist()
+        rng = np.random.default_rng(seed)
+        mask = [*rng.permutation([1, 0]).tolist(), *rng.permutation([1, 1, 0]).tolist()]
         action, _ = odd(odd_observation(mask, seed), explore=1.0)
         assert CHOICES.contains(action) and mask[action[0] - 5] and mask[2 + action[1] - 1]
 
 
 def test_a_batch_is_acted_for_as_its_rows_are():
     box = gs.Box(-2, 2, (2,), np.float32)
-    policy = untrained(VTrace(network=NetworkConfig(hidden=(4,), core="lstm", core_size=4), previous=True), box, gs.Discrete(3, start=7))
+    network = NetworkConfig(hidden=(4,), core="lstm", core_size=4)
+    policy = untrained(VTrace(network=network, previous=True), box, gs.Discrete(3, start=7))
     rows = np.random.default_rng(0).uniform(-2, 2, (3, 4, 2)).astype(np.float32)
     memory, memories = None, [None] * 4
     for t in range(3):
@@ -106,7 +108,8 @@ def test_act_samples_from_a_stream_of_its_own_that_a_seed_begins_again():
 
 
 def test_act_keeps_its_memory_until_reset():
-    policy = untrained(VTrace(network=NetworkConfig(hidden=(4,), core="gru", core_size=4)), gs.Box(-1, 1, (2,)), gs.Box(-1, 1, (1,)))
+    network = NetworkConfig(hidden=(4,), core="gru", core_size=4)
+    policy = untrained(VTrace(network=network), gs.Box(-1, 1, (2,)), gs.Box(-1, 1, (1,)))
     seen = np.ones(2, np.float32)
     first, second = (policy.act(seen, deterministic=True) for _ in range(2))
     by_hand, memory = policy(seen)
@@ -136,14 +139,27 @@ def changed(**leaves):
 WRONG = {
     "no dict": (np.zeros(3), r"observation has no leaf 'image'.*'parts'.*got float64 of shape \(3,\)"),
     "a missing leaf": ({k: v for k, v in odd_observation().items() if k != "parts"}, "no leaf 'parts'.*got a dict with"),
-    "another shape": (changed(image=np.zeros((8, 8), np.uint8)), r"observation\['image'\]: expected uint8 of shape \(8, 8, 3\), or \(B, 8, 8, 3\) of a batch.*got uint8 of shape \(8, 8\)"),
-    "floats for bytes": (changed(image=np.zeros((8, 8, 3), np.float32)), r"\['image'\]: expected uint8.*got float32 of shape \(8, 8, 3\). Convert it"),
+    "another shape": (
+        changed(image=np.zeros((8, 8), np.uint8)),
+        r"observation\['image'\]: expected uint8 of shape \(8, 8, 3\), or \(B, 8, 8, 3\) of a batch.*got "
+        r"uint8 of shape \(8, 8\)",
+    ),
+    "floats for bytes": (
+        changed(image=np.zeros((8, 8, 3), np.float32)),
+        r"\['image'\]: expected uint8.*got float32 of shape \(8, 8, 3\). Convert it",
+    ),
     "words": (changed(image="a picture"), r"\['image'\]: expected uint8.*got 'a picture'"),
     "nothing": (None, "no leaf 'image'.*got None"),
     "too few parts": (changed(parts=(3,)), r"observation\['parts'\] is a tuple of 2, got 1 parts"),
-    "a part of another shape": (changed(parts=(3, np.zeros(3))), r"observation\['parts'\]\[1\]: expected float64 of shape \(2,\).*got float64 of shape \(3,\)"),
+    "a part of another shape": (
+        changed(parts=(3, np.zeros(3))),
+        r"observation\['parts'\]\[1\]: expected float64 of shape \(2,\).*got float64 of shape \(3,\)",
+    ),
     "a count that is none": (changed(parts=(3.5, np.zeros(2))), r"\['parts'\]\[0\]: expected int64 of shape \(\).*got float64"),
-    "a count outside": (changed(parts=(6, np.zeros(2))), r"\['parts'\]\[0\]: expected.*Discrete\(4, start=2\), got 6, which is outside"),
+    "a count outside": (
+        changed(parts=(6, np.zeros(2))),
+        r"\['parts'\]\[0\]: expected.*Discrete\(4, start=2\), got 6, which is outside",
+    ),
     "ragged rows": (changed(image=[[1, 2], [3]]), r"\['image'\]: expected uint8.*rows of different lengths"),
     "one and many": (changed(image=np.zeros((2, 8, 8, 3), np.uint8)), r"\['image'\]: a batch of 2, .*\['parts'\]\[0\]: one"),
 }  # fmt: skip

@@ -43,7 +43,9 @@ class Policy:
         self._observation, self._action = spec.raw or (spec.observation, spec.action)
         self._adapter = Adapter(spaces.canonical(self._observation), spec.pool) if spec.pool else None
         self._encode = spaces.action_encoder(self._action)
-        self.reset(seed=seed)
+        self._memory: PyTree = None  # of `act`, as all that follows
+        self._drawn_from, self._draws = seed, 0
+        self._own_key: Any = None
 
     def __call__(
         self, observation: PyTree, memory: PyTree = None, *, reward: Any = 0.0, explore: float = 0.0, first: Any = None
@@ -71,7 +73,7 @@ class Policy:
 
     def reset(self, *, seed: int | None = None) -> None:
         """Let the next `act` begin an episode; with a seed, draw from its beginning, too."""
-        self._memory: PyTree = None
+        self._memory = None
         if seed is not None:
             self._drawn_from, self._own_key, self._draws = seed, None, 0
 
