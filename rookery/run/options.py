@@ -107,7 +107,7 @@ def _shown(part: Any, explained: bool) -> Any:
     plain, noted = (typing.get_type_hints(type(part), include_extras=extras) for extras in (False, True))
     for f in dataclasses.fields(part):
         kind, allowed = plain[f.name], range_of(noted[f.name])
-        if dataclasses.is_dataclass(kind):
+        if dataclasses.is_dataclass(kind) or kind is Any:  # Any: what no command line can say, as a function
             kind = Annotated[kind, tyro.conf.Suppress]
         elif typing.get_origin(kind) in (types.UnionType, typing.Union) and type(None) in (args := typing.get_args(kind)):
             names = [_word(arg) for arg in args if arg is not type(None)]

@@ -29,11 +29,12 @@ from rookery.run.directory import BEST, LAST, Run
 from rookery.run.display import Row
 from rookery.run.journal import Journal
 from rookery.run.kept import BestPolicy, resumable
+from rookery.run.loading import policy_of
 from rookery.run.meter import Meter
 from rookery.run.resuming import Resumption, take_over
 from rookery.run.returns import ReturnWindow
 from rookery.run.saving import Saver, insist
-from rookery.run.standing import Result, last_good, metrics_of, num_parameters, policy_of, row_of
+from rookery.run.standing import Result, last_good, metrics_of, num_parameters, row_of
 from rookery.run.watchdog import Watchdog
 from rookery.signals import Interrupted
 from rookery.topologies.plan import MAIN
@@ -220,7 +221,7 @@ class Trainer:
         self._journal.evaluation(evaluation.returns, evaluation.lengths, **where, seconds=self.seconds)
         others = {name: policy.params for name, policy in progress.policies.items() if name != MAIN}
         self.eval_of_others = {name: self._evaluator.evaluate(params).return_mean for name, params in others.items()}
-        meta = meta_of(self.config, progress, self.seconds)
+        meta = meta_of(self.config, progress, self.seconds, self.spec)
         meta |= {"eval_return_mean": evaluation.return_mean, "eval_episodes": len(evaluation.returns)}
         if is_best := self.best.offer(progress.params, meta):
             self._saver.save_best(self._open_run())
@@ -280,7 +281,8 @@ class Trainer:
         self.progress, self._untold = caught_up(self.progress, snapshot, self.agent)
         self._journal.flush()
         run, updates = self._open_run(), self.progress.updates
-        contents = contents_of({"topology": snapshot, "trainer": own}, self.config, self.progress, self.shown)
+        tree = {"topology": snapshot, "trainer": own}
+        contents = contents_of(tree, self.config, self.progress, self.spec, self.shown)
         self._saved_at = updates
         (self._saver.save_behind if behind else self._saver.save)(run, updates, contents)
         return checkpoint.path_of(run.checkpoints, updates)
@@ -395,7 +397,7 @@ class Trainer:
     def policy(self) -> Any:
         """Return the policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
         params = self.best.params(self.agent) if self.kept == BEST else self.progress.params
-        return policy_of(self.agent, self.spec, params)
+        return policy_of(self.config, self.agent, self.spec, params, env_steps=self.progress.env_steps)
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
         """Save, evaluate, write the result and close. What is reported and returned is what the kept checkpoint holds."""
