@@ -15,8 +15,8 @@ def evaluate(args: list[str]) -> int:
         from rookery.run.viewing import watch_run
 
         report = watch_run(
-            run, which=options.which, episodes=options.episodes, fps=None, stochastic=options.stochastic, seed=options.seed,
-            view="env", where="auto", root=options.runs,
+            run, which=options.which, episodes=options.episodes, stochastic=options.stochastic, seed=options.seed,
+            root=options.runs,
         )  # fmt: skip
         if report is None:
             print("null" if options.json else "no episode was played to its end")

@@ -16,7 +16,8 @@ def video(args: list[str]) -> int:
         print(json.dumps(report))
         return 0
     width, height = report["size"]
-    print(f"{report['out']}  {report['frames']} frames of {width} x {height}, {report['seconds']:.1f} s at {report['fps']:g} fps")
+    print(f"{report['out']}  {report['frames']} frames of {width} x {height}, "
+          f"{report['seconds']:.1f} s at {report['fps']:g} fps")
     returns = " ".join(f"{total:.5g}" for total in report["returns"][:10]) + (" …" if len(report["returns"]) > 10 else "")
     print(f"{report['system']} on {report['env']}, checkpoint {report['checkpoint']}: return {returns} "
           f"({report['actions']} actions, {sum(report['lengths']):,} steps)")

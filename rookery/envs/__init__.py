@@ -43,7 +43,7 @@ from rookery.types import EnvPool, Spec
 
 __all__ = [
     "EnvInfo", "EnvironmentFailed", "Incident", "Processes", "Restarts", "UnknownEnvironment", "catalogue", "chosen", "make",
-    "spec_of",
+    "maker_of", "spec_of",
 ]  # fmt: skip
 
 EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written in JAX, see jax/sources.py
@@ -103,6 +103,12 @@ def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **op
     if source is None:
         return ProcessCount(0, False, "it has a pool of its own")
     return source.process_count(num_envs, groups, cores)
+
+
+def maker_of(id: EnvId, **options: Any) -> Callable[[], gymnasium.Env] | None:
+    """Return what makes one gymnasium.Env, where Python steps them one by one; None where another pool steps them all."""
+    source = _source(id, take_pool_options(id, options)[1])
+    return None if source is None else source.make_env
 
 
 def _source(id: EnvId, options: dict[str, Any]) -> Source | None:

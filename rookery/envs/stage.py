@@ -3,7 +3,7 @@
 | environment | its picture |
 |---|---|
 | a Gymnasium environment | what `render()` gives, as `rgb_array` or `ansi` |
-| Atari | a second emulator with the same seed and the same actions, in colour and whole: `AtariVectorEnv` draws nothing itself |
+| Atari | a second emulator with the same seed and the same actions, in colour and whole: `AtariVectorEnv` draws nothing |
 | a toy, one written in JAX, and any other with `view="agent"` | its observation, drawn (`drawing.py`) |
 
 Episodes are those of training: the same pool, with the same options and whatever stands between it and the agent.
@@ -45,7 +45,9 @@ class CannotDraw(ValueError):
 class Stage:
     """An `EnvPool` of one environment; `frame()` is the picture of where it stands, until the next `send`."""
 
-    def __init__(self, pool: EnvPool, picture: Callable[[Stage], Frame], *, camera: EnvPool | None = None, fps: float = FPS) -> None:
+    def __init__(
+        self, pool: EnvPool, picture: Callable[[Stage], Frame], *, camera: EnvPool | None = None, fps: float = FPS
+    ) -> None:
         """camera: another pool of the same episodes, driven beside it."""
         self.spec, self.num_envs, self.groups, self.pool, self.camera, self.fps = pool.spec, 1, pool.groups, pool, camera, fps
         self.id = pool.spec.id
@@ -178,8 +180,8 @@ def _about_gl(tried: str) -> str:
     if not any(word in tried for word in ("GL", "Gl", "mujoco", "glfw")):
         return ""
     return (
-        f". MuJoCo drew by MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}: without a display it needs EGL (the packages libegl1 and "
-        "libgl1-mesa-dri, or a GPU's driver) or MUJOCO_GL=osmesa with libosmesa6"
+        f". MuJoCo drew by MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}: without a display it needs EGL (the packages libegl1 "
+        "and libgl1-mesa-dri, or a GPU's driver) or MUJOCO_GL=osmesa with libosmesa6"
     )
 
 

@@ -29,7 +29,10 @@ Place = Literal["auto", "window", "terminal"]
 HALF, RAMP = "▀", " .:-=+*#%@"
 CUBE = np.array([0, 95, 135, 175, 215, 255])  # the levels of the 256 colours
 SIZE = 640  # pixels of a window's longer side, at least
-NO_TERMINAL = "frames are shown in a terminal or a window, and standard output is neither: rookery video RUN writes them to a file"
+NO_TERMINAL = (
+    "frames are shown in a terminal or a window: standard output is no terminal, and there is no display. "
+    "`rookery video RUN` writes them to a file"
+)
 
 
 class Screen(Protocol):

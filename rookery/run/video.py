@@ -1,4 +1,4 @@
-"""`rookery video`: write a policy playing to a file, .mp4 or .gif. The extra `video` encodes: imageio with an ffmpeg of its own.
+"""`rookery video`: write a policy playing to a file, .mp4 or .gif. The extra `video` encodes: imageio with its ffmpeg.
 
 Frames are of one size, even on both sides, as codecs want them: small ones are enlarged by a whole number, large ones made
 smaller by one. A file is there whole or not at all: it is written beside its place and then moved there.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,13 +21,13 @@ import tyro
 from rookery.envs.stage import CannotDraw, Stage, View
 from rookery.ranges import Range, Seed
 from rookery.run.config import ConfigError
-from rookery.run.playing import MAX_STEPS, Moment, describe, opened, play
+from rookery.run.playing import MAX_STEPS, Moment, brief, opened, play
 from rookery.types import Array
 
 MISSING = "{what} needs imageio and imageio-ffmpeg: pip install 'rookery[video]'"
 KINDS = (".mp4", ".gif")
 LEAST, MOST = 360, 1280  # pixels of the longer side
-STRIP = 24  # pixels of the line below, with --overlay
+LINE = 20  # pixels of a line of text below the picture, with --overlay
 HOLD_SECONDS = 0.5  # that the last frame of an episode stays
 GIF_FPS = 50.0  # viewers play quicker ones slowly
 
@@ -117,7 +118,7 @@ def filmed(
         for moment in moments:
             if not wanted():
                 return None
-            picture = prepared(stage.frame(), describe(moment) if overlay else None)
+            picture = prepared(stage.frame(), captions(moment) if overlay else ())
             for _ in range(max(1, round(HOLD_SECONDS * rate)) if moment.ended else 1):
                 file.add(picture)
                 frames += 1
@@ -152,18 +153,17 @@ class VideoFile:
             self.size = (picture.shape[1], picture.shape[0])
             self._writer = self._open()
         picture = fitted(picture, self.size)
-        if self.path.suffix.lower() == ".gif":
-            self._writer.append_data(picture)
+        if isinstance(self._writer, subprocess.Popen):
+            self._writer.stdin.write(np.ascontiguousarray(picture).data)  # type: ignore[union-attr]
         else:
-            self._writer.send(np.ascontiguousarray(picture))
+            self._writer.append_data(picture)
 
     def keep(self) -> None:
         self._kept = True
 
     def __exit__(self, kind: type | None, *_: object) -> None:
         try:
-            if self._writer is not None:
-                self._writer.close()
+            self._finish()
             if self._kept and kind is None:
                 self._part.replace(self.path)
         except OSError as error:
@@ -179,19 +179,30 @@ class VideoFile:
             return imageio.v2.get_writer(self._part, mode="I", duration=1000 / self.fps, loop=0)
         import imageio_ffmpeg
 
-        writer = imageio_ffmpeg.write_frames(
-            str(self._part), self.size, fps=self.fps, codec="libx264", pix_fmt_out="yuv420p", macro_block_size=2, quality=8,
-            ffmpeg_log_level="error",
-        )  # fmt: skip
-        writer.send(None)
-        return writer
+        width, height = self.size
+        words = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+        words += ["-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p"]
+        words += ["-crf", "20", "-movflags", "+faststart", str(self._part)]
+        # not imageio's own way, which forks a process that holds JAX; in a group of its own, Ctrl-C is for us alone
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0)
+
+    def _finish(self) -> None:
+        writer, self._writer = self._writer, None
+        if not isinstance(writer, subprocess.Popen):
+            if writer is not None:
+                writer.close()
+            return
+        _, said = writer.communicate()
+        if writer.returncode:
+            told = said.decode(errors="replace").strip().splitlines() or [f"status {writer.returncode}"]
+            raise ConfigError(f"{self.path} cannot be written: ffmpeg says: {told[-1]}")
 
 
 # ------------------------------------------------------------------------------------------------------------ frames
 
 
-def prepared(frame: Any, caption: str | None = None) -> Array:
-    """Make a frame of a video: uint8 [H, W, 3], not too small, not too large, even on both sides; caption: below it."""
+def prepared(frame: Any, captions: Sequence[str] = ()) -> Array:
+    """Make a frame of a video: uint8 [H, W, 3], not too small, not too large, even on both sides; captions: below it."""
     if frame is None:
         raise CannotDraw("the environment draws in a window of its own, of which there are no frames: --view agent draws it")
     picture = written(frame.splitlines()) if isinstance(frame, str) else np.asarray(frame)
@@ -202,10 +213,17 @@ def prepared(frame: Any, caption: str | None = None) -> Array:
     elif side > MOST:
         step = math.ceil(side / MOST)
         picture = picture[::step, ::step]
-    if caption is not None:
-        strip = written([caption], size=14)
-        picture = np.concatenate([picture, fitted(strip, (picture.shape[1], STRIP))])
+    if captions:
+        strip = fitted(written(captions, size=14), (picture.shape[1], LINE * len(captions) + 4))
+        picture = np.concatenate([picture, strip])
     return fitted(picture, (picture.shape[1] + picture.shape[1] % 2, picture.shape[0] + picture.shape[0] % 2))
+
+
+def captions(moment: Moment) -> list[str]:
+    """Write where an episode stands, in two short lines."""
+    first = f"step {moment.step}  return {moment.total:.5g}"
+    second = "" if moment.action is None else f"action {brief(moment.action, 4)}  reward {moment.reward:.3g}"
+    return [f"{first}  {moment.ended}", second]
 
 
 def fitted(picture: Array, size: tuple[int, int]) -> Array:
@@ -216,14 +234,14 @@ def fitted(picture: Array, size: tuple[int, int]) -> Array:
     return np.pad(picture, ((0, missing[0]), (0, missing[1]), (0, 0)), mode="edge") if any(missing) else picture
 
 
-def written(lines: list[str], *, size: int = 16) -> Array:
+def written(lines: Sequence[str], *, size: int = 16) -> Array:
     """Draw lines of text, bright on dark, as [H, W, 3]."""
     import re
 
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(size)
-    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines] or [""]
+    plain = [re.sub(r"\x1b\[[0-9;]*m|[\x00-\x1f]", "", line) for line in lines] or [""]
     width = max(16, *(math.ceil(font.getlength(line)) + 12 for line in plain))
     image = Image.new("RGB", (width, (size + 6) * len(plain) + 4), (24, 26, 33))
     pen = ImageDraw.Draw(image)

@@ -13,9 +13,8 @@ import tyro
 
 from rookery.envs.stage import Stage, View
 from rookery.ranges import Range, Seed
-from rookery.run.playing import Moment, brief, describe, play, report_of, opened
+from rookery.run.playing import Moment, brief, describe, opened, play, report_of
 from rookery.run.screen import Place, Screen, has_display, open_screen
-from rookery.types import EnvPool
 
 KEYS = "q leaves   space holds   . one step   n next episode   + - speed"
 AFTER_SECONDS = 1.0  # that the end of an episode stays
@@ -105,8 +104,9 @@ def status_lines(title: str, moment: Moment, episodes: int, fps: float) -> list[
 
 
 def watch_run(
-    run: str, *, which: str | None, episodes: int, fps: float | None, stochastic: bool, seed: int, view: View, where: Place, root: str
-) -> dict[str, Any] | None:
+    run: str, *, which: str | None, episodes: int, stochastic: bool, seed: int, root: str, fps: float | None = None,
+    view: View = "env", where: Place = "auto",
+) -> dict[str, Any] | None:  # fmt: skip
     """Show episodes of a run's policy, and return the report of those that were played to their end; None: of none."""
     played = opened(run, which=which, root=root, stochastic=stochastic)
     begin = time.perf_counter()
