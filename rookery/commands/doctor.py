@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rookery.envs.examination import Finding
+    from rookery.run.machine import DoctorOptions
+
 
 def doctor(args: list[str]) -> int:
     import tyro
@@ -18,8 +25,9 @@ def doctor(args: list[str]) -> int:
         DoctorOptions, args=args[1:] if env else args, prog=f"rookery doctor {env or '[ENV]'}", registry=options.NUMBERS
     )  # fmt: skip
     config.refuse([*ranges.problems(chosen)])
+    told: dict[str, Any] = {}
     if env is None:
-        findings, told = examine_machine(chosen), {}
+        findings = examine_machine(chosen)
     else:
         if chosen.ray:
             config.refuse(["--ray is about this machine: rookery doctor --ray, without an environment"])
@@ -38,7 +46,7 @@ def doctor(args: list[str]) -> int:
     return status
 
 
-def _examined(env: str, chosen: object) -> tuple[list, dict]:
+def _examined(env: str, chosen: DoctorOptions) -> tuple[list[Finding], dict[str, Any]]:
     from rookery.run import doctor as words
     from rookery.run.machine import env_options
 

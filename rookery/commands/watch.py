@@ -20,5 +20,6 @@ def watch(args: list[str]) -> int:
         return 0
     for number, (total, length) in enumerate(zip(report["returns"], report["lengths"]), start=1) if report else ():
         print(f"episode {number}  return {total:.5g}  steps {length}")
-    print(f"{len(report['returns'])} {report['actions']} episodes were played to their end" if report else "no episode ended")
+    if report is None:
+        print("no episode was played to its end")
     return 0

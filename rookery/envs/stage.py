@@ -205,7 +205,7 @@ def _modes(id: Any, text: bool) -> Iterator[str | None]:
 
 def _in_mode(id: Any, mode: str | None, options: dict[str, Any]) -> Stage:
     given = {key: value for key, value in options.items() if key != "render_mode"}
-    pool = envs.make(id, 1, **given, **({} if mode is None else {"render_mode": mode}))
+    pool = envs.make(id, 1, **(given if mode is None else given | {"render_mode": mode}))
     return Stage(pool, _render, fps=4.0 if mode == TEXT else _fps(id, pool, given))  # letters are read
 
 

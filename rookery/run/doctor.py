@@ -112,7 +112,7 @@ def advise(env: str, options: dict[str, Any], facts: dict[str, Any]) -> list[Adv
     if "actions" not in facts:
         return []
     more = dict(options)
-    if facts.get("images") and not facts.get("frames") and "frame_stack" not in options and systems.family_of(env) != "minatar":
+    if facts.get("images") and not facts.get("frames") and "frame_stack" not in options and not is_jax_id(env):
         more |= {"grayscale": True} if facts.get("colour") and facts.get("bytes") else {}
         more |= {"frame_stack": 4}
     given = f" --env-options {' '.join(f'{name}={text(value)}' for name, value in more.items())}" if more else ""

@@ -175,7 +175,7 @@ def _accelerators() -> Iterator[Finding]:
     yield _ok("jax", f"sees {len(devices)} × {', '.join(kinds)}, after {time.perf_counter() - begin:.1f} s")
     if Path("/proc/driver/nvidia/version").exists() and all(device.platform == "cpu" for device in devices):
         yield Finding("gpu", "note", "there is one of NVIDIA's, and jax does not use it", "pip install 'rookery[cuda]'")
-    cache = Path(jax.config.jax_compilation_cache_dir or startup.cache_directory())
+    cache = Path(getattr(jax.config, "jax_compilation_cache_dir", None) or startup.cache_directory())
     if not _writable(cache):
         yield Finding("cache", "note", f"{where(cache)} cannot be written: every run compiles anew", "Set XDG_CACHE_HOME")
         return

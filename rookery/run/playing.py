@@ -106,10 +106,9 @@ def check_samples(agent: Agent, params: PyTree, system: str) -> None:
 
 def describe(moment: Moment, episodes: int | None = None) -> str:
     """Write where an episode stands, in one line."""
-    of = f"/{episodes}" if episodes else ""
-    said = f"episode {moment.episode}{of}  step {moment.step}  reward {moment.reward:.3g}  return {moment.total:.5g}"
-    said += "" if moment.action is None else f"  action {brief(moment.action)}"
-    return f"{said}  {moment.ended}".rstrip()
+    of, ended = f"/{episodes}" if episodes else "", f" {moment.ended}" if moment.ended else ""
+    said = f"episode {moment.episode}{of}  step {moment.step}{ended}  reward {moment.reward:.3g}  return {moment.total:.5g}"
+    return said if moment.action is None else f"{said}  action {brief(moment.action)}"
 
 
 def brief(value: PyTree, most: int = 8) -> str:

@@ -25,6 +25,7 @@ from rookery.run import checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
 from rookery.run.directory import BEST, LAST, Run, run_argument
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
+from rookery.run.filming import Filming, prepare_filming
 from rookery.run.kept import BestPolicy, resumable
 from rookery.run.meter import Meter
 from rookery.run.records import plain
@@ -87,6 +88,7 @@ class Trainer:
         cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
         self._base = Path.cwd()  # of all paths, before an environment can change it
+        prepare_filming(cfg)
         self.spec, self.agent, self.plan = assemble(cfg)
         self.shown = shown_to(cfg, self.spec)  # demonstrations
         require_tensorboard(wanted=cfg.run.tensorboard)
@@ -120,6 +122,7 @@ class Trainer:
         self.meter = Meter(self.plan, overlaps=cfg.topology.overlaps)
         self._written_result = False
         self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
+        self._filming = Filming(cfg, self.agent, tell=self.say)
         self._logged = self._saved_at = self._evaluated_at = 0.0
         self._done = (0, 0)  # steps and updates at the last row
 
@@ -210,6 +213,8 @@ class Trainer:
         due = self._saver.is_due(updates - self._saved_at >= period)
         if progress.snapshot is not None and due and self.stopped_because is None:
             self._save(behind=True)
+        if self.stopped_because is None:  # else `finish` makes the last one
+            self._filming.after(progress, self.run.path)
 
     def _goal_is_evaluated(self) -> bool:
         goal, mean = self.config.run.stop_eval_return, self.eval_return_mean
@@ -479,6 +484,7 @@ class Trainer:
         self._write_result(status, trained)
         if not self.run.is_there:
             raise checkpoint.StorageError(self.last_good())
+        self._filming.finish(self.progress, self.run.path)
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
         return result
@@ -556,6 +562,7 @@ class Trainer:
             self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
+        self._filming.close()
         self._saver.close()
         if self._board is not None:
             self._board.close()

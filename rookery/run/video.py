@@ -91,6 +91,7 @@ def write_video(run: str, options: VideoOptions) -> dict[str, Any]:
         film = filmed(moments, stage, out, episodes=options.episodes, fps=options.fps, overlay=options.overlay)
     finally:
         pool.close()
+    assert film is not None, "it was wanted to the end"
     shown = str(played.run.shown_as(out)) if options.out is None else str(out)
     return {
         "run": str(played.run.shown), "checkpoint": played.checkpoint.name, "system": played.config.system,

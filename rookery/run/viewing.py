@@ -16,7 +16,7 @@ from rookery.ranges import Range, Seed
 from rookery.run.playing import Moment, brief, describe, opened, play, report_of
 from rookery.run.screen import Place, Screen, has_display, open_screen
 
-KEYS = "q leaves   space holds   . one step   n next episode   + - speed"
+KEYS = "q leave  space hold  . step  n next  + - speed"
 AFTER_SECONDS = 1.0  # that the end of an episode stays
 
 Episodes = Annotated[int, Range(1, 10_000)]
@@ -100,7 +100,7 @@ def look(screen: Screen, stage: Stage, moments: Any, *, episodes: int, fps: floa
 
 def status_lines(title: str, moment: Moment, episodes: int, fps: float) -> list[str]:
     """Write what stands below a frame."""
-    return [describe(moment, episodes), f"observation {brief(moment.observation)}", f"{title}   {fps:.3g} steps/s   {KEYS}"]
+    return [describe(moment, episodes), f"observation {brief(moment.observation)}", f"{title}  {fps:.3g} steps/s", KEYS]
 
 
 def watch_run(
