@@ -122,32 +122,30 @@ def load(
 
 def evaluate_run(
     path: str | Path, *, episodes: int, seed: int, which: str | int | None = None, root: str | Path = "runs",
-    trust: bool = False,
+    stochastic: bool = False, trust: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Play greedy episodes with a run's policy, on environments made as in training; which: as for `load`."""
+    """Play episodes with a run's policy, on environments made as in training; which: as for `load`. stochastic: actions are
+    sampled as they were at the end of the training, else they are the best ones."""
     startup.prepare()
+    from rookery.run.playing import check_samples, exploring, report_of
     from rookery.workers.acting.evaluator import Evaluator
 
     run = Run.open(path, root)
     cfg, directory = known_config(run, trust=trust, how="eval"), chosen(run, which)
     policy, meta = loaded_policy(cfg, directory)
     check_same(policy.spec, spec_of(cfg), cfg.env_name)
-    evaluator = Evaluator(policy.agent, lambda: pool_factory(cfg)(episodes), seed=seed)
+    agent = exploring(policy.agent, meta["env_steps"]) if stochastic else policy.agent
+    if stochastic:
+        check_samples(agent, policy.params, cfg.system)
+    evaluator = Evaluator(agent, lambda: pool_factory(cfg)(episodes), seed=seed, explore=float(stochastic))
     try:
         evaluation = evaluator.evaluate(policy.params)
     finally:
         evaluator.close()
-    return {
-        "run": str(run.shown),
-        "checkpoint": directory.name,
-        "system": cfg.system,
-        "env": cfg.env_name,
-        "env_steps": meta["env_steps"],
-        "episodes": episodes,
-        "seed": seed,
-        "eval_return_mean": evaluation.return_mean,
-        "length_mean": sum(evaluation.lengths) / len(evaluation.lengths),
-        "returns": evaluation.returns,
-        "cut": evaluation.cut,
-        "seconds": round(evaluation.seconds, 3),
-    }
+    told = {
+        "run": str(run.shown), "checkpoint": directory.name, "system": cfg.system, "env": cfg.env_name,
+        "env_steps": meta["env_steps"], "episodes": episodes, "seed": seed,
+    }  # fmt: skip
+    return report_of(
+        told, evaluation.returns, evaluation.lengths, evaluation.seconds, cut=evaluation.cut, stochastic=stochastic
+    )

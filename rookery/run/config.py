@@ -86,6 +86,8 @@ class RunOptions:
     """What to do when an environment returns NaN or infinity."""
     strict_security: bool = False
     """Refuse clusters and ports without token authentication, instead of warning."""
+    video_every: Long | None = None
+    """Updates between videos of a greedy episode, in the run's videos/ (pip install 'rookery[video]'); None: without."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
     wandb: bool = False

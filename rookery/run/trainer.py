@@ -27,6 +27,7 @@ from rookery.run.calling import Caller
 from rookery.run.contents import caught_up, contents_of, loaded_for, meta_of
 from rookery.run.directory import BEST, LAST, Run
 from rookery.run.display import Row
+from rookery.run.filming import Filming, prepare_filming
 from rookery.run.journal import Journal
 from rookery.run.kept import BestPolicy, resumable
 from rookery.run.loading import policy_of
@@ -86,6 +87,7 @@ class Trainer:
         cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
         self._base = Path.cwd()  # of all paths, before an environment can change it
+        prepare_filming(cfg)
         self.spec, self.agent, self.plan = assemble(cfg)
         self.shown = shown_to(cfg, self.spec)  # demonstrations
         boards.require(tensorboard=cfg.run.tensorboard, wandb=cfg.run.wandb)
@@ -119,6 +121,7 @@ class Trainer:
         self.meter = Meter(self.plan, overlaps=cfg.topology.overlaps)
         self._written_result = False
         self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
+        self._filming = Filming(cfg, self.agent, tell=self.say)
         self._saved_at = self._evaluated_at = 0
         self._done = (0, 0)  # steps and updates at the last row
         self._untold: list[Any] = []  # episodes that ended while it was drained for a checkpoint: the next progress tells them
@@ -207,6 +210,8 @@ class Trainer:
         due = self._saver.is_due(updates - self._saved_at >= period)
         if progress.snapshot is not None and due and self.stopped_because is None:
             self._save(behind=True)
+        if self.stopped_because is None:  # else `finish` makes the last one
+            self._filming.after(progress, self.run.path)
 
     def _goal_is_evaluated(self) -> bool:
         goal, mean = self.config.run.stop_eval_return, self.eval_return_mean
@@ -416,6 +421,7 @@ class Trainer:
         self._write_result(status, trained)
         if not self.run.is_there:
             raise checkpoint.StorageError(self.last_good())
+        self._filming.finish(self.progress, self.run.path)
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
         self._caller.end(self, result)
@@ -491,6 +497,7 @@ class Trainer:
             self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
+        self._filming.close()
         self._saver.close()
         self._journal.close()
         if self._run is not None:
