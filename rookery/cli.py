@@ -22,13 +22,16 @@ rookery: distributed reinforcement learning
 
   rookery train SYSTEM --env ID [options]    train an agent      (rookery train ppo --env CartPole-v1 --help)
   rookery resume RUN [options]               continue a run from its newest checkpoint
-  rookery eval RUN [--which best|last|N]     play the greedy policy of a run or a checkpoint
+  rookery eval RUN [--which best|last|N]     play the policy of a run or a checkpoint, and report its returns
+  rookery watch RUN [options]                see it play, in a window or in the terminal
+  rookery video RUN [--out FILE] [options]   write it playing to a file (.mp4 or .gif)
   rookery record RUN --out FILE [options]    play it and keep the episodes, as demonstrations
   rookery plot RUN... [--x seconds]          learning curves of runs, with intervals over seeds
   rookery compare GROUP GROUP...             which is better, and how sure that is
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
   rookery list systems | matrix | envs | runs
                                              what there is
+  rookery doctor [ENV]                       what is right and wrong with this machine, or with an environment
   rookery bench NAME [options]               measure           (rookery bench --help)
 
 Every command takes --json: one JSON line at the end instead of the display.

@@ -13,10 +13,13 @@ COMMANDS = {  # name -> module in this folder, and its function
     "train": "train:train",
     "resume": "train:resume",
     "eval": "evaluate:evaluate",
+    "watch": "watch:watch",
+    "video": "video:video",
     "record": "record:record",
     "plot": "plot:plot",
     "compare": "compare:compare",
     "show": "show:show",
     "list": "listing:list_things",
+    "doctor": "doctor:doctor",
     "bench": "bench:bench",
 }

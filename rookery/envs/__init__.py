@@ -49,7 +49,7 @@ from rookery.types import EnvPool, Spec
 
 __all__ = [
     "EnvInfo", "EnvironmentFailed", "Incident", "Processes", "Restarts", "UnknownEnvironment", "catalogue", "chosen",
-    "is_one_vector", "make", "resolved", "spec_of",
+    "env_maker", "is_one_vector", "make", "resolved", "spec_of",
 ]  # fmt: skip
 
 EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written in JAX, see jax/sources.py
@@ -120,6 +120,12 @@ def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **op
     if source is None:
         return ProcessCount(0, False, "it has a pool of its own")
     return source.process_count(num_envs, groups, cores)
+
+
+def env_maker(id: EnvId, **options: Any) -> Callable[[], gymnasium.Env] | None:
+    """Return what makes one gymnasium.Env, where Python steps them one by one; None where another pool steps them all."""
+    source = _source(id, take_pool_options(id, options)[1])
+    return None if source is None else source.make_env
 
 
 def _source(id: EnvId, options: dict[str, Any]) -> Source | None:

@@ -19,6 +19,7 @@ from rookery.envs.processes.cores import usable_cores
 from rookery.run import checkpoint, demonstrations, startup
 from rookery.run.config import Config, ConfigError, check, check_plan
 from rookery.run.directory import Run
+from rookery.run.fitting import has_own_loss
 from rookery.run.versions import fingerprint
 from rookery.runtime.interface import Runtime
 from rookery.topologies.job import policies_of
@@ -50,6 +51,8 @@ def assemble(cfg: Config) -> Parts:
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
         agent = cfg.build(spec)
         check(cfg, agent, spec)
+        if has_own_loss(cfg.algorithm):
+            _try_update(cfg, agent, spec)
         plan = cfg.topology.plan(dict.fromkeys(policies_of(cfg.topology), agent), spec).checked()
         check_plan(cfg, agent, plan)
         if cfg.run.devices > 1 and cfg.run.learner_processes is None:  # else they are those of other processes
@@ -62,6 +65,23 @@ def assemble(cfg: Config) -> Parts:
         if many := cfg.run.learner_processes:
             plan = plan.with_count("learner", many)
         return Parts(spec, agent, plan)
+
+
+def _try_update(cfg: Config, agent: Agent, spec: Spec) -> None:
+    """Trace an update by a loss of the user's own: what does not fit is said before anything is made. Nothing is computed."""
+    import jax
+
+    from rookery import ops
+    from rookery.types import Batch
+    from rookery.workers.acting.shapes import rollout_specs
+
+    columns = max(1, round(cfg.steps_per_update / agent.needs.rollout_length))
+    rollout = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rollout_specs(agent, spec, columns)._replace(stream=(), step=())
+    )
+    batch = Batch(rollout, jax.ShapeDtypeStruct((columns,), "float32"), ())
+    key = ops.random.key(0)
+    jax.eval_shape(agent.learn, jax.eval_shape(agent.init, key), batch, key)
 
 
 def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:

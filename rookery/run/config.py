@@ -86,6 +86,8 @@ class RunOptions:
     """What to do when an environment returns NaN or infinity."""
     strict_security: bool = False
     """Refuse clusters and ports without token authentication, instead of warning."""
+    video_every: Long | None = None
+    """Updates between videos of a greedy episode, in the run's videos/ (pip install 'rookery[video]'); None: without."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
     wandb: bool = False
@@ -252,6 +254,8 @@ def resolve(
     given = systems.merged({option: value for option, value in given.items() if owners.get(option) in taken}, options)
     names = _names(env, algorithm=own.name if name not in systems.SYSTEMS else None, topology=placed.name, torso=network.name)
     changed = _with_options(parts, _fitting_vector(env, given, owners), name)
+    if fitting.has_own_loss(changed["algorithm"]):
+        name = _class_name(changed["algorithm"])  # with a loss of the user's own it is no longer the system of that name
     return Config(system=name, env=env, env_options=env_options, torso=network.value, names=names, **changed)
 
 
@@ -588,7 +592,10 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{type(part).__name__}: {error}") from None
     except TypeError:  # a user's own dataclass may hold what is no plain value
-        return changed
+        if not fitting.has_own_loss(changed):
+            return changed
+    rest = _replace(dataclasses.replace(changed, loss=None), {})  # checked without the function
+    return dataclasses.replace(rest, loss=changed.loss)
 
 
 def _unknown_option(option: str, owner: str, known: list[str]) -> str:

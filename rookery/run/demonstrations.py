@@ -82,6 +82,7 @@ def record(
     from rookery.run.assemble import pool_factory
     from rookery.run.directory import Run
     from rookery.run.kept import chosen
+    from rookery.run.loading import check_same
     from rookery.run.resuming import known_config
 
     startup.prepare()
@@ -98,6 +99,7 @@ def record(
 
     pool = pool_factory(cfg)(episodes)
     try:
+        check_same(policy.spec, pool.spec, cfg.env_name)
         played = recorder.play(pool, act, seed=seed, env_restarts=cfg.run.env_restarts)
         spec = pool.spec
     finally:

@@ -37,3 +37,9 @@ def fitted(algorithm: Any, *, total_steps: int, num_updates: int) -> Any:
         asked = algorithm.epsilon_steps
         changes["epsilon_steps"] = total_steps // ANNEALED if asked is None else min(asked, total_steps // HALF)
     return dataclasses.replace(algorithm, **changes) if changes else algorithm
+
+
+def has_own_loss(algorithm: Any) -> bool:
+    """Tell whether an algorithm was given a loss of the user's own (see algorithms/own_loss.py)."""
+    names = {field.name for field in dataclasses.fields(algorithm)} if dataclasses.is_dataclass(algorithm) else set()
+    return "loss" in names and callable(algorithm.loss)

@@ -107,7 +107,7 @@ def _shown(part: Any, explained: bool) -> Any:
     plain, noted = (typing.get_type_hints(type(part), include_extras=extras) for extras in (False, True))
     for f in dataclasses.fields(part):
         kind, allowed = plain[f.name], range_of(noted[f.name])
-        if dataclasses.is_dataclass(kind):
+        if dataclasses.is_dataclass(kind) or kind is Any:  # Any: what no command line can say, as a function
             kind = Annotated[kind, tyro.conf.Suppress]
         elif typing.get_origin(kind) in (types.UnionType, typing.Union) and type(None) in (args := typing.get_args(kind)):
             names = [_word(arg) for arg in args if arg is not type(None)]
@@ -171,7 +171,7 @@ Episodes = Annotated[int, Range(1, 10_000)]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions:
-    """Play the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
+    """Play the policy of a run, or of a checkpoint, on seeded environments of its own, and report its returns."""
 
     which: str | None = None
     """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
@@ -179,6 +179,10 @@ class EvalOptions:
     """One in each of so many environments."""
     seed: Seed = 1
     """Of the environments."""
+    stochastic: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Sample actions as at the end of the training, instead of taking the best ones."""
+    render: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Show the episodes, as `rookery watch` does, one after another in one environment: other episodes than without."""
     runs: str = "runs"
     """The directory that holds the runs."""
     trust: bool = False

@@ -33,16 +33,6 @@ def num_parameters(agent: Agent) -> int:
     return sum(x.size for x in jax.tree.leaves(params.get("network", params) if isinstance(params, dict) else params))
 
 
-def policy_of(agent: Agent, spec: Spec, params: PyTree) -> Any:
-    """Return parameters as a policy, in memory of its own: `action, memory = policy(observation, memory)`."""
-    import jax
-    import numpy as np
-
-    from rookery.workers.acting.policy import Policy
-
-    return Policy(agent, spec, jax.tree.map(np.array, params))
-
-
 def last_good(run: Run, *, go_on: bool) -> str:
     """Write a sentence on the checkpoint that is left; go_on: and the command that continues from it."""
     if not run.is_there:

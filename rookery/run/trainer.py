@@ -27,13 +27,15 @@ from rookery.run.calling import Caller
 from rookery.run.contents import caught_up, contents_of, loaded_for, meta_of
 from rookery.run.directory import BEST, LAST, Run
 from rookery.run.display import Row
+from rookery.run.filming import Filming, prepare_filming
 from rookery.run.journal import Journal
 from rookery.run.kept import BestPolicy, resumable
+from rookery.run.loading import policy_of
 from rookery.run.meter import Meter
 from rookery.run.resuming import Resumption, take_over
 from rookery.run.returns import ReturnWindow
 from rookery.run.saving import Saver, insist
-from rookery.run.standing import Result, last_good, metrics_of, num_parameters, policy_of, row_of
+from rookery.run.standing import Result, last_good, metrics_of, num_parameters, row_of
 from rookery.run.watchdog import Watchdog
 from rookery.signals import Interrupted
 from rookery.topologies.plan import MAIN
@@ -85,6 +87,7 @@ class Trainer:
         cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
         self._base = Path.cwd()  # of all paths, before an environment can change it
+        prepare_filming(cfg)
         self.spec, self.agent, self.plan = assemble(cfg)
         self.shown = shown_to(cfg, self.spec)  # demonstrations
         boards.require(tensorboard=cfg.run.tensorboard, wandb=cfg.run.wandb)
@@ -118,6 +121,7 @@ class Trainer:
         self.meter = Meter(self.plan, overlaps=cfg.topology.overlaps)
         self._written_result = False
         self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
+        self._filming = Filming(cfg, self.agent, tell=self.say)
         self._saved_at = self._evaluated_at = 0
         self._done = (0, 0)  # steps and updates at the last row
         self._untold: list[Any] = []  # episodes that ended while it was drained for a checkpoint: the next progress tells them
@@ -206,6 +210,8 @@ class Trainer:
         due = self._saver.is_due(updates - self._saved_at >= period)
         if progress.snapshot is not None and due and self.stopped_because is None:
             self._save(behind=True)
+        if self.stopped_because is None:  # else `finish` makes the last one
+            self._filming.after(progress, self.run.path)
 
     def _goal_is_evaluated(self) -> bool:
         goal, mean = self.config.run.stop_eval_return, self.eval_return_mean
@@ -220,7 +226,7 @@ class Trainer:
         self._journal.evaluation(evaluation.returns, evaluation.lengths, **where, seconds=self.seconds)
         others = {name: policy.params for name, policy in progress.policies.items() if name != MAIN}
         self.eval_of_others = {name: self._evaluator.evaluate(params).return_mean for name, params in others.items()}
-        meta = meta_of(self.config, progress, self.seconds)
+        meta = meta_of(self.config, progress, self.seconds, self.spec)
         meta |= {"eval_return_mean": evaluation.return_mean, "eval_episodes": len(evaluation.returns)}
         if is_best := self.best.offer(progress.params, meta):
             self._saver.save_best(self._open_run())
@@ -280,7 +286,8 @@ class Trainer:
         self.progress, self._untold = caught_up(self.progress, snapshot, self.agent)
         self._journal.flush()
         run, updates = self._open_run(), self.progress.updates
-        contents = contents_of({"topology": snapshot, "trainer": own}, self.config, self.progress, self.shown)
+        tree = {"topology": snapshot, "trainer": own}
+        contents = contents_of(tree, self.config, self.progress, self.spec, self.shown)
         self._saved_at = updates
         (self._saver.save_behind if behind else self._saver.save)(run, updates, contents)
         return checkpoint.path_of(run.checkpoints, updates)
@@ -395,7 +402,7 @@ class Trainer:
     def policy(self) -> Any:
         """Return the policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
         params = self.best.params(self.agent) if self.kept == BEST else self.progress.params
-        return policy_of(self.agent, self.spec, params)
+        return policy_of(self.config, self.agent, self.spec, params, env_steps=self.progress.env_steps)
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
         """Save, evaluate, write the result and close. What is reported and returned is what the kept checkpoint holds."""
@@ -414,6 +421,7 @@ class Trainer:
         self._write_result(status, trained)
         if not self.run.is_there:
             raise checkpoint.StorageError(self.last_good())
+        self._filming.finish(self.progress, self.run.path)
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
         self._caller.end(self, result)
@@ -489,6 +497,7 @@ class Trainer:
             self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
+        self._filming.close()
         self._saver.close()
         self._journal.close()
         if self._run is not None:

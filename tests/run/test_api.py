@@ -241,8 +241,7 @@ def test_in_python_a_loss_that_is_not_finite_is_an_error_and_the_run_says_so(tmp
             pass
     assert np.isfinite(jax.tree.leaves(trainer.progress.params)[0]).all()
     assert json.loads((tmp_path / "boom" / "result.json").read_text())["status"] == "failed"
-    with pytest.raises(ConfigError, match=r"env of its own.*env=\.\.\."):
-        rookery.load(tmp_path / "boom")
+    assert rookery.load(tmp_path / "boom")(1)[0] in range(5, 8), "the environment is not needed: its spaces are saved"
 
 
 def _checkpoints(run):

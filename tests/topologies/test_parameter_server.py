@@ -36,7 +36,7 @@ ALGORITHMS = {
         rollout_length=5, batch_size=8, n_step=3, double=True, noisy=True, network=SMALL,
         replay=ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0, selector="prioritized"),
     ),
-    # its loss with `apply` in one program is fused otherwise than alone: equal to Sync to rounding, how far depends on the processor
+    # loss and `apply` in one program are fused otherwise than alone: equal to Sync to rounding, which depends on the processor
     "a2c": A2C(
         rollout_length=4, gae_lambda=1.0, learning_rate=7e-4, entropy_cost=0.01, value_steps=1, rmsprop_epsilon=1e-5,
         network=SMALL, **AS_THEY_COME,

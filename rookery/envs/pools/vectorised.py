@@ -169,6 +169,16 @@ class VectorisedPool:
         self._box.clear_all()
         return join(self._last)
 
+    def render(self) -> Any:
+        """Return the picture that the first environment draws of itself."""
+        pictures = self._envs[0].render()
+        return pictures[0] if isinstance(pictures, (tuple, list)) and pictures else pictures
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the environments say of their drawing: `render_modes`, `render_fps`."""
+        return dict(self._envs[0].metadata or {})
+
     def close(self) -> None:
         if isinstance(self._make, Passed):
             return  # the user's, who may go on with it
