@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import textwrap
 import typing
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def pages() -> dict[str, str]:
     sections = api_sections()
     made |= {f"reference/api/{module}.md": api_page(module, text, rows) for module, (text, rows) in sections.items()}
     made["reference/api/README.md"] = api_index(sections)
-    return {path: f"{MADE}\n{text.rstrip()}\n" for path, text in made.items()}
+    return {path: f"{text.rstrip()}\n\n{MADE}" for path, text in made.items()}
 
 
 # --------------------------------------------------------------------------------------------------------- options
@@ -37,7 +38,7 @@ def pages() -> dict[str, str]:
 def system_options(system: System) -> str:
     config = plain(system)
     lines = [
-        f"# Options of `{system.name}`", "",
+        f"# Options of {system.name}", "",
         f"{system.summary[0].upper()}{system.summary[1:]}: see [its page](../../systems/{system.name}.md). Defaults are those for"
         " an environment that no preset names;"
         f" `rookery train {system.name} --env ID --help` prints the values for yours. In Python the names have `_` instead of"
@@ -126,7 +127,7 @@ def _described(module: str, name: str) -> list[str]:
     if not (inspect.isfunction(thing) or inspect.isclass(thing)):
         return [f"```py\n{last} = {_short(thing)}\n```"]
     if inspect.isclass(thing) and (source := inspect.getsource(thing)) and len(source.splitlines()) <= 45 and _declares(thing):
-        return [f"```py\n{inspect.cleandoc(source)}\n```"]
+        return [f"```py\n{textwrap.dedent(source).rstrip()}\n```"]
     signature = [f"```py\n{_signature(last, thing)}\n```", ""]
     return [*signature, *_prose(thing), *_methods(thing)]
 
