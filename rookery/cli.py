@@ -25,6 +25,7 @@ rookery: distributed reinforcement learning
   rookery eval RUN [--which best|last|N]     play the greedy policy of a run or a checkpoint
   rookery record RUN --out FILE [options]    play it and keep the episodes, as demonstrations
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
+  rookery config show|diff|check             the options of a run, where they come from, what is wrong with them
   rookery list systems | matrix | envs | runs
                                              what there is
   rookery bench NAME [options]               measure           (rookery bench --help)

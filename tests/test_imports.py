@@ -1,6 +1,6 @@
 """What may import what, read from the source without running it, so that a wrong import is found where it is written.
 
-    cli -> commands -> run -> systems -> topologies -> workers -> runtime -> (algorithms, envs) -> data
+    cli -> commands -> run -> systems -> foreign_names -> topologies -> workers -> runtime -> (algorithms, envs) -> data
         -> networks -> ops -> spaces -> trees -> (types, ranges, signals, supervision)
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
@@ -34,6 +34,7 @@ LAYERS = [
     {"workers"},
     {"topologies"},
     {"testing"},
+    {"foreign_names"},
     {"systems"},
     {"run"},
     {"commands"},

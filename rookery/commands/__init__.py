@@ -15,6 +15,7 @@ COMMANDS = {  # name -> module in this folder, and its function
     "eval": "evaluate:evaluate",
     "record": "record:record",
     "show": "show:show",
+    "config": "config:config",
     "list": "listing:list_things",
     "bench": "bench:bench",
 }

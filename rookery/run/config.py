@@ -11,13 +11,13 @@ import difflib
 import json
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
-from rookery import ranges, systems
+from rookery import foreign_names, ranges, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup
@@ -70,8 +70,10 @@ class RunOptions:
     """Updates between evaluations; None: only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
     """Updates between saves; None: a tenth of the run."""
-    keep_checkpoints: Count = 3
-    """Newest checkpoints to keep, beside checkpoints/best."""
+    keep: Count = 3
+    """Newest checkpoints to keep, beside checkpoints/best and milestones."""
+    milestones: Annotated[int, Range(0, 10_000)] = 0
+    """Checkpoints that are never removed: so many, at equal distances over the planned run; 0: none."""
     env_processes: Annotated[int, Range(0, 4096)] | None = None
     """Processes per collector for environments in Python; 0: step in process; None: measured."""
     env_step_seconds: Positive = 60.0
@@ -93,6 +95,7 @@ class RunOptions:
         return 1 if self.learners is None and self.learner != Resources() else self.learners
 
 
+RENAMED = {"keep_checkpoints": "keep"}  # options of runs that are older than the name of now
 SAVED = ("system", "env", "env_options", "algorithm", "topology", "run", "custom", "machine")  # the keys of `to_dict`
 
 
@@ -195,8 +198,8 @@ def resolve(
     An algorithm of Rookery's own brings the topology of the system that it is known by; one of the user's, Sync. Presets are
     those of a named system: an algorithm that is passed is taken as it is, and so is the environment.
     """
-    name = system if isinstance(system, str) else systems.name_of(system)
-    entry = systems.system(name) if isinstance(system, str) else systems.SYSTEMS.get(name)
+    name = systems.system(system).name if isinstance(system, str) else systems.name_of(system)
+    entry = systems.SYSTEMS.get(name)
     algorithm = entry.algorithm_class()() if entry and isinstance(system, str) else system
     if topology is None:
         topology = entry.topology_class()() if entry else systems.load_topology("Sync")()
@@ -209,7 +212,8 @@ def resolve(
     given = systems.merged({option: value for option, value in given.items() if option in owners}, options)
     unknown = [option for option in given if option not in owners]
     if unknown:
-        raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
+        known = [*owners, *(f"{group}.{inner}" for group, part in groups(parts).items() for inner in _fields(part))]
+        raise ConfigError("\n".join(unknown_option(option, name, known) for option in unknown))
     for owner, part in parts.items():
         mine = {option: value for option, value in given.items() if owners[option] == owner}
         for option, value in mine.items():
@@ -234,14 +238,14 @@ def from_dict(
     plain = lambda part: {key: value for key, value in saved[part].items() if key != "class"}
     try:
         if unknown := [key for key in saved if key not in SAVED]:
-            raise TypeError(_unknown_option(unknown[0], "a config", list(SAVED)))
+            raise TypeError(unknown_option(unknown[0], "a config", list(SAVED)))
         return Config(
             system=saved["system"],
             env=saved["env"] if env is None else env,
             env_options=saved["env_options"],
             algorithm=algorithm or _converted(plain("algorithm"), systems.system(saved["system"]).algorithm_class()),
             topology=topology or _converted(plain("topology"), systems.load_topology(saved["topology"]["class"])),
-            run=_converted(saved["run"], RunOptions),
+            run=_converted({RENAMED.get(name, name): value for name, value in saved["run"].items()}, RunOptions),
             torso=torso,
         )
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
@@ -259,7 +263,7 @@ def _check_names(values: Any, kind: Any) -> None:
         kinds = {f.name: get_type_hints(kind)[f.name] for f in dataclasses.fields(kind)}
         for name, value in values.items():
             if name not in kinds:
-                raise TypeError(_unknown_option(name, getattr(kind, "__name__", str(kind)), list(kinds)))
+                raise TypeError(unknown_option(name, getattr(kind, "__name__", str(kind)), list(kinds)))
             _check_names(value, kinds[name])
 
 
@@ -435,7 +439,7 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
     names = {f.name for f in dataclasses.fields(part)}
     for option in values:
         if option not in names:
-            raise ConfigError(_unknown_option(option, type(part).__name__, sorted(names)))
+            raise ConfigError(unknown_option(option, type(part).__name__, sorted(names)))
     changed = dataclasses.replace(part, **values)
     try:
         return msgspec.convert(msgspec.to_builtins(changed), type(part))
@@ -445,7 +449,21 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
         return changed
 
 
-def _unknown_option(option: str, owner: str, known: list[str]) -> str:
+def groups(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Find the dataclasses inside `parts` by name: network, replay, collector ..."""
+    inner = [(name, getattr(part, name)) for part in parts.values() for name in _fields(part)]
+    return {name: value for name, value in inner if dataclasses.is_dataclass(value)}
+
+
+def _fields(part: Any) -> list[str]:
+    return [f.name for f in dataclasses.fields(part)]
+
+
+def unknown_option(option: str, owner: str, known: list[str]) -> str:
+    """Say that there is no such option: by its name of here where it is another library's, else with the nearest one."""
+    if (told := foreign_names.option(option, known, flags=False, owner=owner)) is not None:
+        return f"{told}."
+    known = [name for name in known if "." not in name]
     near = difflib.get_close_matches(option, known, n=1)
     return f"{owner} has no option {option!r}." + (f" Did you mean {near[0]!r}?" if near else f" Options: {', '.join(known)}.")
 

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from rookery import systems
+from rookery import foreign_names, systems
 from rookery.ranges import Range, Seed, range_of
-from rookery.run.config import Config, ConfigError, text, value_of
+from rookery.run.config import Config, ConfigError, groups, refuse, text, value_of
+from rookery.run.flags import Flags
 from rookery.run.glossary import meaning
 
 NUMBERS = tyro.constructors.ConstructorRegistry()
@@ -48,10 +49,27 @@ def whole_number(word: str) -> int:
 EXACT = 2**53  # whole numbers below it are floats without rounding
 
 
-def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
-    """Parse `args` on top of `base`: the config, and the flags that are no part of one (json)."""
+def names(config: Config, flags: Any = Flags) -> set[str]:
+    """List the options of a config by name, nested ones as `network.core`, and the flags beside it."""
+    parts = {"algorithm": config.algorithm, "topology": config.topology, "run": config.run}
+    flat = {f.name for part in (*parts.values(), flags) for f in dataclasses.fields(part)}
+    inner = {f"{group}.{f.name}" for group, part in groups(parts).items() for f in dataclasses.fields(part)}
+    return flat | inner | {"env", "topology", "env_options"}
+
+
+def refuse_foreign(args: Sequence[str], base: Config, flags: Any) -> None:
+    """Answer all flags that are another library's names with ours. Raises ConfigError."""
+    known = names(base, flags)
+    typed = [word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--")]
+    told = (foreign_names.option(name, known, flags=True, owner=base.system) for name in typed)
+    refuse([answer for answer in dict.fromkeys(told) if answer])
+
+
+def parse(prog: str, args: Sequence[str], base: Config, flags: Any = Flags) -> tuple[Config, dict[str, Any]]:
+    """Parse `args` on top of `base`: the config, and what is no part of one (`flags`: a dataclass of it)."""
+    refuse_foreign(args, base, flags)
     explained = bool({"-h", "--help"} & set(args))
-    groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
+    titled = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
         ("topology", Annotated[str, tyro.conf.arg(
@@ -59,15 +77,14 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
             systems.flag_of(_class_name(base.topology))),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
-        ("json", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
-            help="One JSON line at the end instead of the display.", help_behavior_hint="")], False),
+        ("flags", Annotated[flags, tyro.conf.OmitArgPrefixes], flags()),
     ]  # fmt: skip
-    for title, part in groups.items():
+    for title, part in titled.items():
         shown = _shown(part, explained)
         fields.append((title, Annotated[type(shown), tyro.conf.OmitArgPrefixes], shown))
     nested = {  # a dataclass inside one is a group with a prefix
         f.name: (title, getattr(part, f.name))
-        for title, part in groups.items()
+        for title, part in titled.items()
         for f in dataclasses.fields(part)
         if dataclasses.is_dataclass(getattr(part, f.name))
     }
@@ -79,14 +96,14 @@ def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[st
     chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base), registry=NUMBERS)
     if chosen.topology != systems.flag_of(_class_name(base.topology)):  # `train` has built `base` with the one it was given
         raise ConfigError(f"--topology {chosen.topology}: a run keeps its own, which is {_class_name(base.topology)}")
-    theirs: dict[str, dict[str, Any]] = {title: {} for title in groups}
+    theirs: dict[str, dict[str, Any]] = {title: {} for title in titled}
     for name, (title, inner) in nested.items():
         theirs[title][name] = type(inner)(**_values(getattr(chosen, name)))
-    parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in groups.items()]
+    parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in titled.items()]
     changed = dict(zip(("run", "algorithm", "topology"), parts))
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
     asked = dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed)
-    return asked.settled(), {"json": chosen.json}  # once, for all that follows: it may have to make an environment
+    return asked.settled(), _values(chosen.flags)  # once, for all that follows: it may have to make an environment
 
 
 def _shown(part: Any, explained: bool) -> Any:
