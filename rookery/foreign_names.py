@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 
-class Answer(NamedTuple):
+class Counterpart(NamedTuple):
     """What an option of another library is here."""
 
     ours: tuple[str, ...]  # the first that the system has is named; "env_options.x": an option of the environment
@@ -62,7 +62,7 @@ end_e final_epsilon exploration_final_eps | epsilon |
 exploration_fraction epsilon_timesteps | epsilon_steps | in environment steps
 v_min v_max vmin vmax | value_range | two numbers: from, to
 n_atoms num_quantiles | num_atoms |
-net_arch policy_kwargs fcnet_hiddens encoder_mlp_layers hidden_sizes hidden_size hidden_dim | network.hidden | sizes of the layers
+net_arch policy_kwargs fcnet_hiddens encoder_mlp_layers hidden_sizes hidden_size | network.hidden | sizes of the layers
 activation_fn fcnet_activation nonlinearity | network.activation |
 use_lstm use_rnn rnn_type recurrent | network.core | lstm or gru
 lstm_cell_size lstm_hidden_size rnn_size | network.core_size |
@@ -107,23 +107,23 @@ _WITHOUT = {
 }
 
 
-def _table() -> dict[str, list[Answer]]:
-    found: dict[str, list[Answer]] = {}
+def _table() -> dict[str, list[Counterpart]]:
+    found: dict[str, list[Counterpart]] = {}
     for row in _ROWS.strip().splitlines():
         theirs, ours, note = (part.strip() for part in row.split("|"))
         for name in theirs.split():
-            found.setdefault(name, []).append(Answer(tuple(ours.split()), note))
+            found.setdefault(name, []).append(Counterpart(tuple(ours.split()), note))
     for names, note in _WITHOUT.items():
         for name in names.split():
-            found.setdefault(name, []).append(Answer((), note))
+            found.setdefault(name, []).append(Counterpart((), note))
     return found
 
 
-OPTIONS: Mapping[str, list[Answer]] = _table()
+OPTIONS: Mapping[str, list[Counterpart]] = _table()
 
 
 def option(name: str, known: Collection[str], *, flags: bool, owner: str) -> str | None:
-    """Answer an option of another library that is none of `known`, with ours; None where nobody calls anything so.
+    """Counterpart an option of another library that is none of `known`, with ours; None where nobody calls anything so.
 
     flags: it was typed, so names are written as flags; owner: the system that was asked for."""
     plain = name.replace("-", "_").lower()
@@ -162,7 +162,8 @@ _SPELLINGS = {
     "apex": "apex-dqn", "dqnapex": "apex-dqn", "reinforce": "pg", "vpg": "pg", "policygradient": "pg", "vtrace": "impala",
     "torchbeast": "impala", "ddqn": "dqn", "doubledqn": "dqn", "asyncppo": "appo", "samplefactory": "sample-factory",
     "samplefactory2": "sample-factory", "openaies": "es", "evolutionstrategies": "es", "seedrl": "seed",
-    "rainbowdqn": "rainbow", "purejaxrl": "anakin-ppo", "ppoatari": "ppo", "ppocontinuousaction": "ppo", "dqnatari": "dqn", "anakin": "anakin-ppo",
+    "rainbowdqn": "rainbow", "purejaxrl": "anakin-ppo",
+    "ppoatari": "ppo", "ppocontinuousaction": "ppo", "dqnatari": "dqn", "anakin": "anakin-ppo",
     "a3clstm": "a3c", "maskableppo": "ppo", "ppomaskable": "ppo",
 }  # fmt: skip
 

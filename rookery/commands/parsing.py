@@ -24,15 +24,13 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def parse_system(
-    command: str, args: list[str], env_default: str | None = None, flags: Any = None
-) -> tuple[Any, dict[str, Any]]:
-    """Parse `SYSTEM --env ID [options]`, or `--config FILE`: the resolved config, and what is no part of it (`flags`)."""
+def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, Any]]:
+    """Parse `SYSTEM --env ID [options]`, or `--config FILE`: the resolved config, and what is no part of it (run/flags.py)."""
     base, _, words = base_of(command, args, env_default)
-    from rookery.run import options
-    from rookery.run.flags import FileFlags
+    from rookery.run import flags, options
 
-    return options.parse(f"rookery {command} {base.system}", words, base, flags or FileFlags)
+    taken = flags.TrainFlags if command == "train" else flags.FileFlags
+    return options.parse(f"rookery {command} {base.system}", words, base, taken)
 
 
 def base_of(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, Any, list[str]]:

@@ -212,8 +212,8 @@ def resolve(
     given = systems.merged({option: value for option, value in given.items() if option in owners}, options)
     unknown = [option for option in given if option not in owners]
     if unknown:
-        known = [*owners, *(f"{group}.{inner}" for group, part in groups(parts).items() for inner in _fields(part))]
-        raise ConfigError("\n".join(unknown_option(option, name, known) for option in unknown))
+        every = [*owners, *(f"{group}.{inner}" for group, part in groups(parts).items() for inner in _fields(part))]
+        raise ConfigError("\n".join(unknown_option(option, name, every) for option in unknown))
     for owner, part in parts.items():
         mine = {option: value for option, value in given.items() if owners[option] == owner}
         for option, value in mine.items():

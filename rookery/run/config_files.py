@@ -56,7 +56,7 @@ class ConfigFile:
             raise ConfigError(f"{self.name} names no {missing}: write `{missing} = ...` into it, or type {flag} {self.name}")
         if env is None and names_code(where):
             raise ConfigError(
-                f"{self._at('env')}: {where!r} is code to import, and no file may cause that: type --env {where} beside --config"
+                f"{self._at('env')}: {where!r} is code to import, and no file may cause that: type --env {where} as well"
             )
         entry = systems.system(by, where)
         made = systems.topology_named(cut)() if cut is not None else None
@@ -241,9 +241,9 @@ def line_of(text: str, path: tuple[str, ...]) -> int:
             table = header[1].replace("-", "_")
             if (table,) == path:
                 return number
-        elif len(path) == 2 and table == path[0] and re.match(rf'"?{names[1]}"?\s*=', bare):
-            return number
-        elif not table and (whole.match(bare) or re.match(rf'"?{names[0]}"?\s*=', bare)):
+            continue
+        here = len(path) == 2 and table == path[0] and re.match(rf'"?{names[1]}"?\s*=', bare)
+        if here or (not table and (whole.match(bare) or re.match(rf'"?{names[0]}"?\s*=', bare))):
             return number
     return 0
 

@@ -17,7 +17,7 @@ KINDS = ("default", "derived", "system", "preset", "file", "command-line")  # wh
 RESOURCES = ("collector", "learner", "shard")  # of Ray actors
 
 
-class Option(NamedTuple):
+class Sourced(NamedTuple):
     """One option of a resolved config."""
 
     group: str  # run, PPO, Sync, network ...
@@ -34,7 +34,7 @@ class Option(NamedTuple):
         return word if word in KINDS else "file"
 
 
-def options(cfg: Config, file: ConfigFile, words: Sequence[str]) -> list[Option]:
+def options(cfg: Config, file: ConfigFile, words: Sequence[str]) -> list[Sourced]:
     """List every option of `cfg`, resolved of its system, a file and the words that were typed, with where it comes from."""
     layers = [(origin, _flat(given)) for origin, given in systems.origins(cfg.system, cfg.env_name)]
     layers += [(file.name, _flat(file.options))] if file.name else []
@@ -42,7 +42,8 @@ def options(cfg: Config, file: ConfigFile, words: Sequence[str]) -> list[Option]
     typed |= {name.replace("no_", "", 1) for name in typed if name.startswith("no_")}
     base = file.resolve(cfg.system, cfg.env_name, systems.flag_of(type(cfg.topology).__name__))
     found = []
-    for title, part in {"run": "run", type(cfg.algorithm).__name__: "algorithm", type(cfg.topology).__name__: "topology"}.items():
+    for part in ("run", "algorithm", "topology"):
+        title = part if part == "run" else type(getattr(cfg, part)).__name__
         before = _values(getattr(base, part))
         for name, value in _values(getattr(cfg, part)).items():
             said = [origin for origin, given in layers if name in given]
@@ -53,17 +54,17 @@ def options(cfg: Config, file: ConfigFile, words: Sequence[str]) -> list[Option]
                 origin = DERIVED  # rollout lengths that fit the run
             group, _, inner = name.rpartition(".")
             if group not in RESOURCES or cfg.run.runtime == "ray":
-                found.append(Option(group or title, inner, value, origin))
+                found.append(Sourced(group or title, inner, value, origin))
     found.sort(key=lambda option: option.group in ("network", "replay", *RESOURCES))  # after the parts, as in the help
     return found + _env_options(cfg, file, "env_options" in typed)
 
 
-def _env_options(cfg: Config, file: ConfigFile, typed: bool) -> list[Option]:
+def _env_options(cfg: Config, file: ConfigFile, typed: bool) -> list[Sourced]:
     preset = systems.env_options(cfg.system, cfg.env_name)
     found = []
     for name, value in cfg.env_options.items():
         origin = file.name if file.env_options.get(name, ...) == value else TYPED if typed else DEFAULT
-        found.append(Option("environment", name, value, "preset" if preset.get(name, ...) == value else origin))
+        found.append(Sourced("environment", name, value, "preset" if preset.get(name, ...) == value else origin))
     return found
 
 
@@ -85,7 +86,7 @@ def _flat(given: Mapping[str, Any]) -> set[str]:
     }
 
 
-def listed(found: Sequence[Option]) -> str:
+def listed(found: Sequence[Sourced]) -> str:
     """Write a table of them, a paragraph for each group."""
     cells = [(option.group, option.name.replace("_", "-"), shown(option.value), option.origin) for option in found]
     names, values = (max((len(cell[i]) for cell in cells), default=0) for i in (1, 2))

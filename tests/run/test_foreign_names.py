@@ -1,9 +1,12 @@
-"""Names of other libraries are answered with ours, from the command line and from Python; and every answer is a name that is there."""
+"""Names of other libraries are answered with ours, from the command line and from Python; every answer is there."""
 
+
+import dataclasses
 
 import pytest
 
 from rookery import foreign_names, systems
+from rookery.envs.atari import AtariOptions
 from rookery.envs.options import NAMES
 from rookery.run import config, options
 from rookery.run.config import ConfigError, resolve
@@ -69,7 +72,8 @@ def known(cfg):
 
 
 def test_every_answer_is_an_option_of_some_system_and_no_name_of_ours_is_taken_for_theirs():
-    ours = set().union(*(names_of(system) for system in systems.SYSTEMS)) | {f"env_options.{name}" for name in NAMES} | {"wandb"}
+    of_envs = {f"env_options.{name}" for name in (*NAMES, *(f.name for f in dataclasses.fields(AtariOptions)))}
+    ours = set().union(*(names_of(system) for system in systems.SYSTEMS)) | of_envs | {"wandb"}
     answers = [name for found in foreign_names.OPTIONS.values() for answer in found for name in answer.ours]
     assert set(answers) <= ours
     for system in systems.SYSTEMS:
@@ -79,8 +83,8 @@ def test_every_answer_is_an_option_of_some_system_and_no_name_of_ours_is_taken_f
 
 SPELLINGS = {
     "PPO": "ppo", "A2C": "a2c", "DQN": "dqn", "Ape-X": "apex-dqn", "apex": "apex-dqn", "IMPALA": "impala", "APPO": "appo",
-    "SampleFactory": "sample-factory", "sample_factory": "sample-factory", "R2D2": "r2d2", "REINFORCE": "pg", "Rainbow": "rainbow",
-    "A3C": "a3c",
+    "SampleFactory": "sample-factory", "sample_factory": "sample-factory", "R2D2": "r2d2", "REINFORCE": "pg",
+    "Rainbow": "rainbow", "A3C": "a3c",
 }  # fmt: skip
 
 
