@@ -15,14 +15,17 @@ if TYPE_CHECKING:  # typing itself takes a third of the time until the command c
     from rookery.run import demonstrations as demonstrations
     from rookery.run.api import load as load
     from rookery.run.api import train as train
+    from rookery.run.seeds import train_seeds as train_seeds
     from rookery.run.trainer import Result as Result
     from rookery.run.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Trainer", "__version__", "demonstrations", "load", "train"]  # docs/public_api.md has a line for each
+# docs/public_api.md has a line for each
+__all__ = ["Result", "Trainer", "__version__", "demonstrations", "load", "train", "train_seeds"]
 
 _LAZY = {
     "train": "rookery.run.api",
+    "train_seeds": "rookery.run.seeds",
     "load": "rookery.run.api",
     "Trainer": "rookery.run.trainer",
     "Result": "rookery.run.trainer",

@@ -22,7 +22,7 @@ def train(args: list[str]) -> int:
     return train_one(cfg, auto=flags["resume"] == "auto", as_json=flags["json"])
 
 
-def train_one(cfg: Any, *, auto: bool, as_json: bool) -> int:
+def train_one(cfg: Any, *, auto: bool, as_json: bool, began: float = BEGAN) -> int:
     """Train one run; auto: go on with it where it stands, or say its result where it is done."""
     from rookery.run import again, threads
 
@@ -31,7 +31,7 @@ def train_one(cfg: Any, *, auto: bool, as_json: bool) -> int:
         print(json.dumps(result) if as_json else already_done(run, result))
         return 0
     threads.limit(cfg)
-    with again.trainer(run, cfg, began=BEGAN) as trainer:
+    with again.trainer(run, cfg, began=began) as trainer:
         return run_to_the_end(trainer, as_json)
 
 
@@ -51,11 +51,15 @@ def resume(args: list[str]) -> int:
             fail(f"which run? {usage} (rookery list runs shows them)")
         print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
         return 0
-    from rookery.run import api, config, options, startup, threads
+    from rookery.run import api, config, options, seeds, startup, threads
     from rookery.run.directory import Run
     from rookery.run.resuming import config_of
 
     startup.prepare()
+    if (group := seeds.Group.open(args[0], peek(args, "--runs") or "runs")) is not None:
+        from rookery.commands import seeds as several
+
+        return several.resume(group, args[1:])
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
     cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(config_of(run)))
     threads.limit(cfg)
