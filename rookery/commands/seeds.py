@@ -110,10 +110,14 @@ def panel(crew: seeds.Crew, console: Any) -> Any:
 
     group, ascii_only, width = crew.group, console.options.ascii_only, min(console.width, 110)
     table = Table.grid(padding=(0, 2))
-    room = max(8, width - 62)
-    for name, justify in (("seed", "right"), ("", "left"), ("", "right"), ("return", "right"), ("", "right"), ("", "left")):
-        table.add_column(name, justify=justify, no_wrap=True)
-    for seed in group.seeds:
+    narrow = width < 74  # without the rates
+    room = max(8, width - (46 if narrow else 62))
+    for justify in ("right", "left", "right", "right", "left") if narrow else ("right", "left", "right", "right", "right", "left"):
+        table.add_column(justify=justify, no_wrap=True)
+    shown = [*group.seeds]
+    if len(shown) > (rows := max(4, console.height - 4)):  # those at work, and what comes next
+        shown = [*crew.training, *(seed for seed in shown if seed not in crew.training and seed not in crew.ended)][:rows]
+    for seed in shown:
         one, row = crew.ended.get(seed), group.row(seed)
         if one is not None:
             row, state, share = row | one.metrics, one.state, 1.0 if one.status == 0 else _share(crew, row)
@@ -121,11 +125,11 @@ def panel(crew: seeds.Crew, console: Any) -> Any:
             state, share = ("" if seed in crew.training else "waits", _share(crew, row) if seed in crew.training else 0.0)
         filled = bar(share, room, ascii_only)
         rate, left = row.get("env_steps_per_s"), row.get("eta_seconds")
+        rates = [] if narrow else [f"{rate:,.0f} steps/s" if rate and one is None else ""]
         table.add_row(
             f"seed {seed}", f"[blue]{filled}[/][bright_black]{('.' if ascii_only else '░') * (room - len(filled))}[/]",
             f"{share:.0%}", f"[bold green]{_number(row.get('return_mean'))}[/]",
-            f"{rate:,.0f} steps/s" if rate and one is None else "",
-            state or (f"{clock(left)} left" if left is not None else "starting"),
+            *rates, state or (f"{clock(left)} left" if left is not None else "starting"),
         )  # fmt: skip
     dot = " - " if ascii_only else " · "
     title = dot.join((group.config.system, group.config.env_name, f"{len(crew.ended)} of {len(group.seeds)} seeds"))

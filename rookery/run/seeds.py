@@ -180,8 +180,8 @@ class Crew:
             if answer:
                 told = json.loads(answer)
             else:
-                status = worker.wait()
-                told = {"status": status if status >= 0 else 128 - status, "error": "its process was ended"}
+                status = worker.wait() or 1  # without a word it has not done it
+                told = {"status": status if status > 0 else 128 - status, "error": "rookery: its process was ended"}
             with self._lock:
                 self.training.pop(seed, None)
                 self.ended[seed] = Trained(seed, told["status"], told.get("metrics", {}), told.get("error", ""))
@@ -232,7 +232,7 @@ class Crew:
 
     def results(self) -> list[Trained]:
         """List how the seeds ended, in their order; one that was not begun is stopped."""
-        unbegun = lambda seed: Trained(seed, 128 + signal.SIGINT, {}, "it was not begun")
+        unbegun = lambda seed: Trained(seed, 128 + signal.SIGINT, {}, "rookery: it was not begun")
         return [self.ended.get(seed) or unbegun(seed) for seed in self.group.seeds]
 
 
