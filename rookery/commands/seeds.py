@@ -112,8 +112,8 @@ def panel(crew: seeds.Crew, console: Any) -> Any:
     table = Table.grid(padding=(0, 2))
     narrow = width < 74  # without the rates
     room = max(8, width - (46 if narrow else 62))
-    for justify in ("right", "left", "right", "right", "left") if narrow else ("right", "left", "right", "right", "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)
+    for is_number in (True, False, True, True, *([] if narrow else [True]), False):
+        table.add_column(justify="right" if is_number else "left", no_wrap=True)
     shown = [*group.seeds]
     if len(shown) > (rows := max(4, console.height - 4)):  # those at work, and what comes next
         shown = [*crew.training, *(seed for seed in shown if seed not in crew.training and seed not in crew.ended)][:rows]

@@ -25,7 +25,7 @@ from rookery.run.checkpoint import CheckpointError
 from rookery.run.config import Config
 from rookery.run.directory import CONFIG, METRICS, RESULT, Run, RunError
 from rookery.run.records import read_json
-from rookery.run.resuming import changes, config_of
+from rookery.run.resuming import changes, config_of, said
 from rookery.run.trainer import Trainer
 
 
@@ -55,9 +55,11 @@ def trainer(run: Run | None, cfg: Config, *, began: float | None = None) -> Trai
     if not checkpoint.listed(run.checkpoints):
         clear(run)
         return Trainer.from_config(dataclasses.replace(cfg, run=dataclasses.replace(cfg.run, run=run.name)), began=began)
-    if read_json(run.path / RESULT).get("status") == "done":
-        return api.resume(run, cfg, began=began)  # with another budget; without one it is refused
     last, left = _ends(run, cfg)
+    if read_json(run.path / RESULT).get("status") == "done":  # with other options, else its result would have been said
+        if last is not None and left != last:
+            raise RunError(f"{run.shown} is done, and was trained without {said(_changed(run, cfg))}. Choose another --run.")
+        return api.resume(run, cfg, began=began)
     if left is None and last is not None:  # a step more than it was to do
         made = Trainer.from_config(cfg, began=began)
         try:
@@ -100,5 +102,7 @@ def _is_spent(meta: dict[str, Any], cfg: Config) -> bool:
     return any(budget is not None and meta.get(name, 0) >= budget for name, budget in budgets)
 
 
-def _changed(run: Run, cfg: Config) -> bool:
-    return bool(changes(config_of(run), cfg.settled().to_dict()).keys() - {"run.run"})
+def _changed(run: Run, cfg: Config) -> dict[str, tuple[str, str]]:
+    """Find the options that are not the run's; its own name is no such."""
+    found = changes(config_of(run), cfg.settled().to_dict())
+    return {name: values for name, values in found.items() if name != "run.run"}

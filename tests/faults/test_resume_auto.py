@@ -108,7 +108,7 @@ def test_another_budget_goes_on_and_a_form_that_does_not_fit_is_refused(whole, t
     more = [word if word != "30" else "33" for word in COMMAND]
     assert typed(tmp_path, *more).status == 0 and told(tmp_path / "runs" / "job1")["updates"] == 33
     answer = typed(tmp_path, *more, "--num-envs", "8")
-    assert answer.status == 2 and "--num-envs 8 (the checkpoint's: 4)" in answer.err, answer
+    assert answer.status == 2 and "is done, and was trained without --num-envs 8 (the run's: 4)" in answer.err, answer
     assert told(tmp_path / "runs" / "job1")["updates"] == 33
 
 
