@@ -17,14 +17,17 @@ if TYPE_CHECKING:  # typing itself takes a third of the time until the command c
     from rookery.run.api import resume as resume
     from rookery.run.api import train as train
     from rookery.run.callbacks import STOP as STOP
+    from rookery.run.seeds import train_seeds as train_seeds
     from rookery.run.standing import Result as Result
     from rookery.run.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
-__all__ = ["STOP", "Result", "Trainer", "__version__", "demonstrations", "load", "resume", "train"]  # see docs/public_api.md
+# docs/public_api.md has a line for each
+__all__ = ["STOP", "Result", "Trainer", "__version__", "demonstrations", "load", "resume", "train", "train_seeds"]
 
 _LAZY = {
     "train": "rookery.run.api",
+    "train_seeds": "rookery.run.seeds",
     "load": "rookery.run.api",
     "resume": "rookery.run.api",
     "Trainer": "rookery.run.trainer",

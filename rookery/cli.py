@@ -29,6 +29,7 @@ rookery: distributed reinforcement learning
   rookery plot RUN... [--x seconds]          learning curves of runs, with intervals over seeds
   rookery compare GROUP GROUP...             which is better, and how sure that is
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
+  rookery config show|diff|check             the options of a run, where they come from, what is wrong with them
   rookery list systems | matrix | envs | runs
                                              what there is
   rookery doctor [ENV]                       what is right and wrong with this machine, or with an environment

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rookery import references
+from rookery import foreign_names, references
 
 
 @dataclass(frozen=True)
@@ -364,11 +364,14 @@ PRESETS: tuple[Preset, ...] = (
 )  # fmt: skip
 
 
-def system(name: str) -> System:
-    """Find the system of that name; an error that suggests the nearest otherwise."""
-    if name not in SYSTEMS:
+def system(name: str, env: str | None = None) -> System:
+    """Find the system of that name, however it is spelt (PPO, Ape-X); an error that suggests what is near otherwise."""
+    found = name if name in SYSTEMS else foreign_names.spelt(name, SYSTEMS)
+    if found is None:
+        if (told := foreign_names.absent(name, env)) is not None:
+            raise UnknownSystem(told)
         raise _unknown("system", name, SYSTEMS, "Systems")
-    return SYSTEMS[name]
+    return SYSTEMS[found]
 
 
 def _unknown(what: str, name: str, known: Mapping[str, Any], title: str) -> UnknownSystem:
@@ -379,7 +382,13 @@ def _unknown(what: str, name: str, known: Mapping[str, Any], title: str) -> Unkn
 
 def defaults(name: str, env: str) -> dict[str, Any]:
     """Merge the system's own defaults with those of the presets that fit the environment."""
-    return functools.reduce(merged, (preset.options for preset in _fitting(name, env)), dict(SYSTEMS[name].defaults))
+    return functools.reduce(merged, (options for _, options in origins(name, env)), {})
+
+
+def origins(name: str, env: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """List where the defaults of a system come from, what comes on top last: (system or preset, options)."""
+    presets = [(f"preset {preset.env}", preset.options) for preset in _fitting(name, env)]
+    return [(f"system {name}", SYSTEMS[name].defaults), *presets]
 
 
 def env_options(name: str, env: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ COMMANDS = {  # name -> module in this folder, and its function
     "plot": "plot:plot",
     "compare": "compare:compare",
     "show": "show:show",
+    "config": "config:config",
     "list": "listing:list_things",
     "doctor": "doctor:doctor",
     "bench": "bench:bench",

@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # imported before anything is known to be needed
     from typing import Any, NoReturn
 
 
-
 def fail(message: str, status: int = BAD_CONFIG) -> NoReturn:
     print(f"rookery: {message}", file=sys.stderr)
     sys.exit(status)
@@ -25,27 +24,42 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, bool]]:
-    """Parse `SYSTEM --env ID [options]`: the resolved config, and the flags that are no part of it."""
+def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, Any]]:
+    """Parse `SYSTEM --env ID [options]`, or `--config FILE`: the resolved config, and what is no part of it (run/flags.py)."""
+    base, _, words = base_of(command, args, env_default)
+    from rookery.run import flags, options
+
+    taken = flags.TrainFlags if command == "train" else flags.FileFlags
+    return options.parse(f"rookery {command} {base.system}", words, base, taken)
+
+
+def base_of(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, Any, list[str]]:
+    """Resolve what stands before the options: the config of system, environment, parts and file; the file; the options."""
     from rookery import references, systems
 
-    if not args or args[0].startswith("-"):
+    named = args[0] if args and not args[0].startswith("-") else None
+    path, explained = peek(args, "--config"), bool({"-h", "--help"} & set(args))
+    if named is None and path is None:
         names = "\n".join(f"  {s.name:<8} {s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
-        asked = bool({"-h", "--help"} & set(args))
         text = f"usage: rookery {command} SYSTEM --env ID [options]\n\nsystems:\n{names}\n\n"
         text += f"rookery {command} SYSTEM --env ID --help lists the options with their values for that environment."
-        print(text, file=sys.stdout if asked else sys.stderr)
-        sys.exit(0 if asked else BAD_CONFIG)
-    if not references.is_reference(args[0]):
-        systems.system(args[0])
-    env = peek(args, "--env") or env_default
-    if env is None and not {"-h", "--help"} & set(args):
-        fail(f"which environment? rookery {command} {args[0]} --env ID (rookery list envs shows some)")
-    from rookery.run import config, options, startup
+        print(text, file=sys.stdout if explained else sys.stderr)
+        sys.exit(0 if explained else BAD_CONFIG)
+    env, own = peek(args, "--env"), own_parts(args)
+    if named is not None and not references.is_reference(named) and systems.system(named, env).name != named:
+        print(f"rookery: {named} is called {systems.system(named).name} here", file=sys.stderr)
+    if path is None and env is None and env_default is None and not explained:
+        fail(f"which environment? rookery {command} {named} --env ID (rookery list envs shows some)")
+    from rookery.run import config, config_files, startup
 
     startup.prepare()
-    base = config.resolve(args[0], env=env or "CartPole-v1", **own_parts(args))
-    return options.parse(f"rookery {command} {args[0]}", args[1:], base)
+    words = args[1:] if named is not None else args
+    if path is None:
+        return config.resolve(named, env=env or env_default or "CartPole-v1", **own), config_files.NO_FILE, words
+    file = config_files.read(path, peek(args, "--runs") or "runs")
+    if env is None and file.env is None:
+        env = env_default or ("CartPole-v1" if explained else None)
+    return file.resolve(named, env, **own), file, words
 
 
 def own_parts(args: Sequence[str]) -> dict[str, Any]:

@@ -11,14 +11,14 @@ import difflib
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
-from rookery import envs, ranges, references, systems
+from rookery import envs, foreign_names, ranges, references, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup, trust
@@ -72,8 +72,10 @@ class RunOptions:
     """Updates between evaluations; None: only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
     """Updates between saves; None: a tenth of the run."""
-    keep_checkpoints: Count = 3
-    """Newest checkpoints to keep, beside checkpoints/best."""
+    keep: Count = 3
+    """Newest checkpoints to keep, beside checkpoints/best and milestones."""
+    milestones: Annotated[int, Range(0, 10_000)] = 0
+    """Checkpoints that are never removed: so many, at equal distances over the planned run; 0: none."""
     env_processes: Annotated[int, Range(0, 4096)] | None = None
     """Processes per collector for environments in Python; 0: step in process; None: measured."""
     env_step_seconds: Positive = 60.0
@@ -103,6 +105,7 @@ class RunOptions:
         return 1 if self.learners is None and self.learner != Resources() else self.learners
 
 
+RENAMED = {"keep_checkpoints": "keep"}  # options of runs that are older than the name of now
 SAVED = (  # the keys of `to_dict`
     "system", "env", "env_options", "algorithm", "topology", "run", "custom", "machine", "references", trust.SIGNATURE,
 )  # fmt: skip
@@ -237,8 +240,9 @@ def resolve(
     place of a named system's own. The user's parts may be objects, classes, or references (`path/to/file.py:Name`).
     """
     entry = systems.system(system) if isinstance(system, str) and not references.is_reference(system) else None
-    own, placed, network = part_of("algorithm", algorithm if entry else system), part_of("topology", topology), part_of("torso", torso)
-    name = system if entry and own.value is None else systems.name_of(own.value)
+    own, placed = part_of("algorithm", algorithm if entry else system), part_of("topology", topology)
+    network = part_of("torso", torso)
+    name = entry.name if entry and own.value is None else systems.name_of(own.value)
     of = entry or systems.SYSTEMS.get(name)
     parts = {
         "algorithm": own.value if of is None or own.value is not None else of.algorithm_class()(),
@@ -272,7 +276,8 @@ def _with_options(parts: dict[str, Any], given: dict[str, Any], name: str) -> di
     owners = {f.name: owner for owner, part in parts.items() for f in dataclasses.fields(part)}
     unknown = [option for option in given if option not in owners]
     if unknown:
-        raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
+        every = [*owners, *(f"{group}.{inner}" for group, part in groups(parts).items() for inner in _fields(part))]
+        raise ConfigError("\n".join(unknown_option(option, name, every) for option in unknown))
     replaced = {}
     for owner, part in parts.items():
         mine = {option: value for option, value in given.items() if owners[option] == owner}
@@ -306,7 +311,7 @@ def from_dict(
     _refuse_lost(saved, {part for part, value in passed.items() if value is not None} | set(names), whole, call)
     try:
         if unknown := [key for key in saved if key not in SAVED]:
-            raise TypeError(_unknown_option(unknown[0], "a config", list(SAVED)))
+            raise TypeError(unknown_option(unknown[0], "a config", list(SAVED)))
         own = {
             "algorithm": lambda: systems.system(saved["system"]).algorithm_class(),
             "topology": lambda: systems.load_topology(saved["topology"]["class"]),
@@ -322,7 +327,7 @@ def from_dict(
             env_options=saved["env_options"],
             algorithm=parts["algorithm"].value,
             topology=parts["topology"].value,
-            run=_converted(saved["run"], RunOptions),
+            run=_converted({RENAMED.get(name, name): value for name, value in saved["run"].items()}, RunOptions),
             torso=network.value,
             names=_names(env, directory=names.get("directory"), **found),
         )
@@ -386,7 +391,7 @@ def _check_names(values: Any, kind: Any) -> None:
         kinds = {f.name: get_type_hints(kind)[f.name] for f in dataclasses.fields(kind)}
         for name, value in values.items():
             if name not in kinds:
-                raise TypeError(_unknown_option(name, getattr(kind, "__name__", str(kind)), list(kinds)))
+                raise TypeError(unknown_option(name, getattr(kind, "__name__", str(kind)), list(kinds)))
             _check_names(value, kinds[name])
 
 
@@ -585,7 +590,7 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
     names = {f.name for f in dataclasses.fields(part)}
     for option in values:
         if option not in names:
-            raise ConfigError(_unknown_option(option, type(part).__name__, sorted(names)))
+            raise ConfigError(unknown_option(option, type(part).__name__, sorted(names)))
     changed = dataclasses.replace(part, **values)
     try:
         return msgspec.convert(msgspec.to_builtins(changed), type(part))
@@ -598,7 +603,21 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
     return dataclasses.replace(rest, loss=changed.loss)
 
 
-def _unknown_option(option: str, owner: str, known: list[str]) -> str:
+def groups(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Find the dataclasses inside `parts` by name: network, replay, collector ..."""
+    inner = [(name, getattr(part, name)) for part in parts.values() for name in _fields(part)]
+    return {name: value for name, value in inner if dataclasses.is_dataclass(value)}
+
+
+def _fields(part: Any) -> list[str]:
+    return [f.name for f in dataclasses.fields(part)]
+
+
+def unknown_option(option: str, owner: str, known: list[str]) -> str:
+    """Say that there is no such option: by its name of here where it is another library's, else with the nearest one."""
+    if (told := foreign_names.option(option, known, flags=False, owner=owner)) is not None:
+        return f"{told}."
+    known = [name for name in known if "." not in name]
     near = difflib.get_close_matches(option, known, n=1)
     return f"{owner} has no option {option!r}." + (f" Did you mean {near[0]!r}?" if near else f" Options: {', '.join(known)}.")
 

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from rookery import references, systems
+from rookery import foreign_names, references, systems
 from rookery.ranges import Range, Seed, range_of
-from rookery.run.config import Config, ConfigError, text, value_of
+from rookery.run.config import Config, ConfigError, groups, refuse, text, value_of
+from rookery.run.flags import Flags
 from rookery.run.glossary import meaning
 
-TRUST = "Import what the run's config names, though you have not signed it."
 REFERENCE = "FILE.py:NAME|MODULE:NAME"
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
@@ -50,10 +50,27 @@ def whole_number(word: str) -> int:
 EXACT = 2**53  # whole numbers below it are floats without rounding
 
 
-def parse(prog: str, args: Sequence[str], base: Config, *, resumes: bool = False) -> tuple[Config, dict[str, bool]]:
-    """Parse `args` on top of `base`: the config, and the flags that are no part of one (json); resumes: of a run, with --trust."""
+def names(config: Config, flags: Any = Flags) -> set[str]:
+    """List the options of a config by name, nested ones as `network.core`, and the flags beside it."""
+    parts = {"algorithm": config.algorithm, "topology": config.topology, "run": config.run}
+    flat = {f.name for part in (*parts.values(), flags) for f in dataclasses.fields(part)}
+    inner = {f"{group}.{f.name}" for group, part in groups(parts).items() for f in dataclasses.fields(part)}
+    return flat | inner | {"env", "topology", "algorithm", "network", "env_options"}
+
+
+def refuse_foreign(args: Sequence[str], base: Config, flags: Any) -> None:
+    """Answer all flags that are another library's names with ours. Raises ConfigError."""
+    known = names(base, flags)
+    typed = [word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--")]
+    told = (foreign_names.option(name, known, flags=True, owner=base.system) for name in typed)
+    refuse([answer for answer in dict.fromkeys(told) if answer])
+
+
+def parse(prog: str, args: Sequence[str], base: Config, flags: Any = Flags) -> tuple[Config, dict[str, Any]]:
+    """Parse `args` on top of `base`: the config, and what is no part of one (`flags`: a dataclass of it)."""
+    refuse_foreign(args, base, flags)
     explained = bool({"-h", "--help"} & set(args))
-    groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
+    titled = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
         ("topology", Annotated[str, tyro.conf.arg(
@@ -65,18 +82,14 @@ def parse(prog: str, args: Sequence[str], base: Config, *, resumes: bool = False
             metavar=REFERENCE, help="One of your own: (init, apply), or what makes it.", help_behavior_hint="")], None),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
-        ("json", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
-            help="One JSON line at the end instead of the display.", help_behavior_hint="")], False),
+        ("flags", Annotated[flags, tyro.conf.OmitArgPrefixes], flags()),
     ]  # fmt: skip
-    if resumes:  # the command has read it before: what it allows is in `base`
-        fields.append(("trust", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
-            help=TRUST, help_behavior_hint="")], False))  # fmt: skip
-    for title, part in groups.items():
+    for title, part in titled.items():
         shown = _shown(part, explained)
         fields.append((title, Annotated[type(shown), tyro.conf.OmitArgPrefixes], shown))
     nested = {  # a dataclass inside one is a group with a prefix
         f.name: (title, getattr(part, f.name))
-        for title, part in groups.items()
+        for title, part in titled.items()
         for f in dataclasses.fields(part)
         if dataclasses.is_dataclass(getattr(part, f.name))
     }
@@ -90,14 +103,14 @@ def parse(prog: str, args: Sequence[str], base: Config, *, resumes: bool = False
     named = references.absolute(chosen.topology) if references.is_reference(chosen.topology) else chosen.topology
     if named not in (_topology_flag(base), systems.flag_of(_class_name(base.topology))):
         raise ConfigError(f"--topology {chosen.topology}: a run keeps its own, which is {_class_name(base.topology)}")
-    theirs: dict[str, dict[str, Any]] = {title: {} for title in groups}
+    theirs: dict[str, dict[str, Any]] = {title: {} for title in titled}
     for name, (title, inner) in nested.items():
         theirs[title][name] = type(inner)(**_values(getattr(chosen, name)))
-    parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in groups.items()]
+    parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in titled.items()]
     changed = dict(zip(("run", "algorithm", "topology"), parts))
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
     asked = dataclasses.replace(base, env_options=env_options, **changed)
-    return asked.settled(), {"json": chosen.json}  # once, for all that follows: it may have to make an environment
+    return asked.settled(), _values(chosen.flags)  # once, for all that follows: it may have to make an environment
 
 
 def _shown(part: Any, explained: bool) -> Any:

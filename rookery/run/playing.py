@@ -16,7 +16,7 @@ import numpy as np
 
 from rookery.envs import Restarts
 from rookery.envs.stage import Stage, View, open_stage
-from rookery.run import config, startup
+from rookery.run import startup
 from rookery.run.config import ConfigError
 from rookery.run.directory import Run
 from rookery.run.kept import chosen

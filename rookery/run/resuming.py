@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rookery.run import checkpoint, trust as trusted
+from rookery.run import checkpoint
+from rookery.run import trust as trusted
 from rookery.run.checkpoint import CheckpointError, StorageError
 from rookery.run.config import Config, ConfigError, command, from_dict
 from rookery.run.directory import BEST, ConfigDamaged, Run, run_argument

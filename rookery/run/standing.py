@@ -8,7 +8,7 @@ from typing import Any
 from rookery.run import checkpoint
 from rookery.run.directory import LAST, Run, run_argument
 from rookery.run.display import Row
-from rookery.types import Agent, PyTree, Spec
+from rookery.types import Agent
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from rookery.run.loading import policy_of
 from rookery.run.meter import Meter
 from rookery.run.resuming import Resumption, take_over
 from rookery.run.returns import ReturnWindow
-from rookery.run.saving import Saver, insist
+from rookery.run.saving import Milestones, Saver, insist
 from rookery.run.standing import Result, last_good, metrics_of, num_parameters, row_of
 from rookery.run.watchdog import Watchdog
 from rookery.signals import Interrupted
@@ -120,7 +120,8 @@ class Trainer:
         self.seconds_to_target: float | None = None
         self.meter = Meter(self.plan, overlaps=cfg.topology.overlaps)
         self._written_result = False
-        self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
+        milestones = Milestones(cfg.run.milestones, cfg.num_updates)
+        self._saver = Saver(self.best, keep=cfg.run.keep, tell=self.say, milestones=milestones)
         self._filming = Filming(cfg, self.agent, tell=self.say)
         self._saved_at = self._evaluated_at = 0
         self._done = (0, 0)  # steps and updates at the last row
@@ -207,7 +208,8 @@ class Trainer:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
-        due = self._saver.is_due(updates - self._saved_at >= period)
+        milestone = self._saver.comes_to_milestone(updates, since=self._saved_at)
+        due = self._saver.is_due(updates - self._saved_at >= period or milestone)
         if progress.snapshot is not None and due and self.stopped_because is None:
             self._save(behind=True)
         if self.stopped_because is None:  # else `finish` makes the last one

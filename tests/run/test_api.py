@@ -207,7 +207,7 @@ class Explodes(Odd):
 def exploding(tmp_path, **options):
     return rookery.Trainer(
         "a2c", env=Explodes, runs=str(tmp_path), run="boom", checkpoint_every=1, num_envs=2, rollout_length=8,
-        network={"hidden": (4,)}, total_steps=10_000, keep_checkpoints=50, **{"normalise_rewards": False} | options,
+        network={"hidden": (4,)}, total_steps=10_000, keep=50, **{"normalise_rewards": False} | options,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from rookery.run.directory import Run
 from rookery.workers.acting.evaluator import Evaluation, Evaluator
 
 SMALL = {"env": "identity", "num_envs": 8, "rollout_length": 8, "network": {"hidden": (8,)}, "eval_episodes": 3}
-OPTIONS = SMALL | {"total_steps": 10**6, "eval_every": 1, "checkpoint_every": 1, "keep_checkpoints": 2, "run": "r"}
+OPTIONS = SMALL | {"total_steps": 10**6, "eval_every": 1, "checkpoint_every": 1, "keep": 2, "run": "r"}
 
 
 def same(a, b):
