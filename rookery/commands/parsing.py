@@ -30,17 +30,25 @@ def parse_system(command: str, args: list[str], env_default: str | None = None) 
     from rookery import systems
 
     if not args or args[0].startswith("-"):
-        names = "\n".join(f"  {s.name:<8} {s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
+        from rookery.run.two_columns import fitted
+
+        names = "\n".join(f"  {s.name:<16}{s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
         asked = bool({"-h", "--help"} & set(args))
         text = f"usage: rookery {command} SYSTEM --env ID [options]\n\nsystems:\n{names}\n\n"
         text += f"rookery {command} SYSTEM --env ID --help lists the options with their values for that environment."
-        print(text, file=sys.stdout if asked else sys.stderr)
+        print(fitted(text), file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else BAD_CONFIG)
     systems.system(args[0])
     env = peek(args, "--env") or env_default
     if env is None and not {"-h", "--help"} & set(args):
         fail(f"which environment? rookery {command} {args[0]} --env ID (rookery list envs shows some)")
     topology = peek(args, "--topology")
+    if {"-h", "--help"} & set(args):
+        from rookery.run import help_page
+
+        if (page := help_page.of_system(f"rookery {command} {args[0]}", args[0], env or "CartPole-v1", topology)) is not None:
+            print(page)
+            sys.exit(0)
     other = systems.topology_named(topology)() if topology is not None else None
     from rookery.run import config, options, startup
 
@@ -63,12 +71,17 @@ def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tup
     """Parse `COMMAND RUN [options]`: the run as it was typed, and the options, a `kind`."""
     if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
         fail(f"which run? {command} RUN {usage}: a run's name or path, or the path of a checkpoint")
+    run = "" if args[0].startswith("-") else args[0]
+    if {"-h", "--help"} & set(args):
+        from rookery.run import help_page
+
+        print(help_page.of_kind(f"{command} {run or 'RUN'}", kind))
+        sys.exit(0)
     import tyro
 
     from rookery import ranges
     from rookery.run import config, options
 
-    run = "" if args[0].startswith("-") else args[0]
-    chosen = tyro.cli(kind, args=args[1:] if run else args, prog=f"{command} {run or 'RUN'}", registry=options.NUMBERS)
+    chosen = tyro.cli(kind, args=args[1:], prog=f"{command} {run}", registry=options.NUMBERS)
     config.refuse([*ranges.problems(chosen)])
     return run, chosen

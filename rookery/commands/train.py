@@ -29,12 +29,19 @@ def resume(args: list[str]) -> int:
             fail(f"which run? {usage} (rookery list runs shows them)")
         print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
         return 0
-    from rookery.run import api, config, options, startup, threads
     from rookery.run.directory import Run
     from rookery.run.resuming import config_of
 
-    startup.prepare()
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
+    if {"-h", "--help"} & set(args):
+        from rookery.run import help_page
+
+        if (page := help_page.of_run(f"rookery resume {args[0]}", config_of(run))) is not None:
+            print(page)
+            return 0
+    from rookery.run import api, config, options, startup, threads
+
+    startup.prepare()
     cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(config_of(run)))
     threads.limit(cfg)
     with api.resume(run, cfg, began=BEGAN) as trainer:

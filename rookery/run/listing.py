@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rookery import systems as all_systems
 
 Rows = list[dict[str, Any]]
 HEADS = {"age_seconds": "age"}
+SPARE = {"runs": ("env", "system", "age_seconds")}  # what a table does without where it is too wide, in this order
 
 
 def systems() -> Rows:
@@ -76,14 +78,22 @@ def runs(root: str = "runs") -> Rows:
     ]
 
 
-def table(rows: Rows, width: int | None = None) -> str:
-    """Align rows in columns, numbers to the right; what is wider than `width` is cut in its widest column."""
+def table(rows: Rows, width: int | None = None, spare: Sequence[str] = ()) -> str:
+    """Align rows in columns, numbers to the right. What is wider than `width` loses the columns of `spare`, one by one; then
+    its widest column is cut, where a text is no name. The first column is never cut: where there is no room beside it, the
+    others go below it."""
     names = [name for name in rows[0] if name != "path"]
-    cells = [[HEADS.get(name, name) for name in names]] + [[_cell(name, row[name]) for name in names] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    over = sum(widths) + 2 * (len(widths) - 1) - (width or 10**6)
+    for name in spare:
+        if _width(_cells(rows, names)) > (width or 10**6):
+            names.remove(name)
+    cells = _cells(rows, names)
+    over = _width(cells) - (width or 10**6)
+    if over > 0 and spare:
+        below = table([{name: row[name] for name in names[1:]} for row in rows]).splitlines()
+        return "\n".join(f"{line[0]}\n  {rest}" for line, rest in zip(cells, below))
+    widths = _widths(cells)
     if over > 0:
-        widest = max(range(len(widths)), key=widths.__getitem__)
+        widest = max(range(1, len(widths)), key=widths.__getitem__)
         widths[widest] = max(widths[widest] - over, 8)
         for line in cells:
             line[widest] = _cut(line[widest], widths[widest])
@@ -92,6 +102,18 @@ def table(rows: Rows, width: int | None = None) -> str:
         "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric)).rstrip() for line in cells
     )
     return "\n".join(lines)
+
+
+def _cells(rows: Rows, names: Sequence[str]) -> list[list[str]]:
+    return [[HEADS.get(name, name) for name in names]] + [[_cell(name, row[name]) for name in names] for row in rows]
+
+
+def _widths(cells: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells)]
+
+
+def _width(cells: list[list[str]]) -> int:
+    return sum(widths := _widths(cells)) + 2 * (len(widths) - 1)
 
 
 def terminal_width() -> int | None:
