@@ -11,7 +11,8 @@ from rookery import systems as all_systems
 
 Rows = list[dict[str, Any]]
 HEADS = {"age_seconds": "age"}
-SPARE = {"runs": ("env", "system", "age_seconds")}  # what a table does without where it is too wide, in this order
+SPARE = {"runs": ("env", "system", "age_seconds"), "systems": ("runtime", "paper"), "envs": ("extra", "source")}  # what a table does without where it is too wide, in this order
+SHORTEST = 12  # a text of fewer characters is not worth cutting
 
 
 def systems() -> Rows:
@@ -81,19 +82,20 @@ def runs(root: str = "runs") -> Rows:
 def table(rows: Rows, width: int | None = None, spare: Sequence[str] = ()) -> str:
     """Align rows in columns, numbers to the right. What is wider than `width` loses the columns of `spare`, one by one; then
     its widest column is cut, where a text is no name. The first column is never cut: where there is no room beside it, the
-    others go below it."""
-    names = [name for name in rows[0] if name != "path"]
+    others go below."""
+    everything = [name for name in rows[0] if name != "path"]
+    names, most = list(everything), width or 10**6
     for name in spare:
-        if _width(_cells(rows, names)) > (width or 10**6):
+        if name in names[1:] and _width(_cells(rows, names)) > most:
             names.remove(name)
     cells = _cells(rows, names)
-    over = _width(cells) - (width or 10**6)
-    if over > 0 and spare:
-        below = table([{name: row[name] for name in names[1:]} for row in rows]).splitlines()
-        return "\n".join(f"{line[0]}\n  {rest}" for line, rest in zip(cells, below))
-    widths = _widths(cells)
+    widths, over = _widths(cells), _width(cells) - most
+    texts = [i for i, name in enumerate(names) if i and any(isinstance(row[name], str) for row in rows)]
+    widest = max(texts, key=widths.__getitem__, default=0)
+    if over > 0 and len(names) > 1 and widths[widest] < SHORTEST:
+        rest = table([{name: row[name] for name in everything[1:]} for row in rows], most - 2, spare).splitlines()
+        return "\n".join(f"{line[0]}\n  {beside}" for line, beside in zip(cells, rest))
     if over > 0:
-        widest = max(range(1, len(widths)), key=widths.__getitem__)
         widths[widest] = max(widths[widest] - over, 8)
         for line in cells:
             line[widest] = _cut(line[widest], widths[widest])
