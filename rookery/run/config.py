@@ -165,7 +165,9 @@ class Config:
         return fitting.fitted(algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
 
     def build(self, spec: Spec) -> Agent:
-        return self.fitted.build(spec, num_updates=self.num_updates, torso=self.torso)
+        from rookery.algorithms import sharing
+
+        return sharing.build(self.fitted, spec, num_updates=self.num_updates, torso=self.torso)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values, for config.json."""

@@ -11,7 +11,9 @@ from rookery import systems as all_systems
 
 Rows = list[dict[str, Any]]
 HEADS = {"age_seconds": "age"}
-SPARE = {"runs": ("env", "system", "age_seconds"), "systems": ("runtime", "paper"), "envs": ("extra", "source")}  # what a table does without where it is too wide, in this order
+SPARE = {  # what a table does without where it is too wide, in this order
+    "runs": ("env", "system", "age_seconds"), "systems": ("runtime", "paper"), "envs": ("extra", "source"),
+}  # fmt: skip
 SHORTEST = 12  # a text of fewer characters is not worth cutting
 
 
