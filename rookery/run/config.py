@@ -42,7 +42,7 @@ class RunOptions:
     total_updates: Long | None = None
     """Stop after this many updates at the latest."""
     seconds: Positive | None = None
-    """Stop after this many seconds, start-up included."""
+    """Stop after training for this many seconds; start-up and compilation do not count."""
     stop_return: Finite | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
     stop_eval_return: Finite | None = None

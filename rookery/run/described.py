@@ -69,8 +69,9 @@ def of(kind: Any) -> DescribedPart:
         else:
             default = f.default_factory() if f.default_factory is not dataclasses.MISSING else None
         if dataclasses.is_dataclass(bare):
-            groups[bare.__name__] = of(bare)
-            options.append(Described(name=f.name, group=bare.__name__, default=plain(default)))
+            group = getattr(bare, "__name__", str(bare))
+            groups[group] = of(bare)
+            options.append(Described(name=f.name, group=group, default=plain(default)))
             continue
         options.append(annotated(f.name, noted, plain(default), said.get(f.name) or meaning(kind, f.name) or ""))
     return DescribedPart(says=(kind.__doc__ or "").strip().partition("\n\n")[0], options=tuple(options), groups=groups)

@@ -23,13 +23,14 @@ from rookery.data.files import Gone
 from rookery.envs.processes.memory import sizes_mb
 from rookery.run import checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
+from rookery.run.budget import TrainingClock
 from rookery.run.directory import BEST, LAST, Run, run_argument
 from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
 from rookery.run.kept import BestPolicy, resumable
 from rookery.run.meter import Meter
 from rookery.run.records import plain
 from rookery.run.resuming import Resumption, take_over
-from rookery.run.returns import ReturnWindow
+from rookery.run.returns import ReturnWindow, of_seeds
 from rookery.run.saving import Saver, insist
 from rookery.run.tensorboard import TensorBoard, require_tensorboard
 from rookery.run.watchdog import Watchdog
@@ -122,6 +123,7 @@ class Trainer:
         self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
         self._logged = self._saved_at = self._evaluated_at = 0.0
         self._done = (0, 0)  # steps and updates at the last row
+        self._clock, self._updates_before = TrainingClock(), 0
 
     # ----------------------------------------------------------------------------------------------- driving
 
@@ -140,6 +142,7 @@ class Trainer:
         now = self.seconds
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self.meter.add(now, progress)
+        self._clock.look(now - self.resumed_at, progress, updates_before=self._updates_before)
         for incident in progress.incidents:
             self._tell_incident(incident)
         if self._resumption is None:  # else only a sign of life
@@ -201,8 +204,8 @@ class Trainer:
             self.stopped_because = f"trained for {options.total_steps:,} steps"
         elif options.total_updates is not None and updates >= options.total_updates:
             self.stopped_because = f"made {options.total_updates:,} updates"
-        elif options.seconds is not None and self.seconds >= options.seconds:
-            self.stopped_because = f"{options.seconds:g} seconds are over"
+        elif (over := self._clock.over(options.seconds, self.seconds, progress)) is not None:
+            self.stopped_because = over
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
@@ -320,7 +323,7 @@ class Trainer:
             self.resumed_at = float(tree["trainer"]["seconds"])
             resumption = resumption.at(self._snapshot)
         self._resumption = resumption
-        self._saved_at = self._evaluated_at = resumption.updates
+        self._saved_at = self._evaluated_at = self._updates_before = resumption.updates
         self._began = time.perf_counter() - self.resumed_at
         self.meter = Meter(self.plan, overlaps=self.config.topology.overlaps, updates=resumption.updates)
         self.progress, self.stopped_because, self._ended_by_evaluation = None, None, False
@@ -368,7 +371,9 @@ class Trainer:
 
     @property
     def return_mean(self) -> float | None:
-        return self.returns.return_mean
+        """Mean return of the last 100 training episodes; of several seeds, the mean of what each has."""
+        each = of_seeds(self.progress.report if self.progress else {})
+        return sum(each.values()) / len(each) if each else self.returns.return_mean
 
     @property
     def kept(self) -> str:
@@ -393,6 +398,8 @@ class Trainer:
         """Report the state of the run, for the display and the metrics."""
         progress, meter = self.progress, self.meter
         total = self.config.run.total_steps
+        if progress is None:  # nothing was done yet
+            return Row(seconds=self.seconds, env_steps=0, total_steps=total, starting=True)
         rate = meter.recent.env_steps_per_s
         stalled = progress.env_steps == self._done[0] or progress.updates == self._done[1]
         return Row(
@@ -441,6 +448,7 @@ class Trainer:
             "updates": p.updates,
             "episodes": p.episodes,
             "return_mean": self.return_mean,
+            **of_seeds(p.report),
             "eval_return_mean": self.eval_return_mean,
             "eval_return_best": self.best.eval_return_mean,
             **{f"eval_return_mean/{name}": mean for name, mean in self.eval_of_others.items()},
