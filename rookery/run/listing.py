@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,8 +96,11 @@ def table(rows: Rows, width: int | None = None, spare: Sequence[str] = ()) -> st
     texts = [i for i, name in enumerate(names) if i and any(isinstance(row[name], str) for row in rows)]
     widest = max(texts, key=widths.__getitem__, default=0)
     if over > 0 and len(names) > 1 and widths[widest] < SHORTEST:
-        rest = table([{name: row[name] for name in everything[1:]} for row in rows], most - 2, spare).splitlines()
-        return "\n".join(f"{line[0]}\n  {beside}" for line, beside in zip(cells, rest))
+        rest = [name for name in everything[1:] if name not in spare[:1]]
+        beside = table([{name: row[name] for name in rest} for row in rows]).splitlines()
+        if max(map(len, beside)) > most - 2:
+            beside = ["", *(_pairs(row, rest, most) for row in rows)]
+        return "\n".join(f"{line[0]}\n  {told}".rstrip() for line, told in zip(cells, beside))
     if over > 0:
         widths[widest] = max(widths[widest] - over, 8)
         for line in cells:
@@ -106,6 +110,12 @@ def table(rows: Rows, width: int | None = None, spare: Sequence[str] = ()) -> st
         "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric)).rstrip() for line in cells
     )
     return "\n".join(lines)
+
+
+def _pairs(row: dict[str, Any], names: Sequence[str], width: int) -> str:
+    """Write a row in words, for a terminal that has no room for columns."""
+    words = "  ".join(f"{HEADS.get(name, name)} {_cell(name, row[name])}" for name in names)
+    return "\n  ".join(textwrap.wrap(words, width - 2, break_long_words=False, break_on_hyphens=False))
 
 
 def _cells(rows: Rows, names: Sequence[str]) -> list[list[str]]:

@@ -69,9 +69,9 @@ def two_columns(label: str, text: str, column: int, width: int) -> list[str]:
 
 
 def _broken(label: str, width: int) -> Iterator[str]:
-    """Break a label that no terminal of this width can hold, at its choices."""
-    while len(label) > width and (at := label.rfind("|", 8, width)) > 0:
-        yield label[: at + 1]
+    """Break a label that no terminal of this width can hold, between its words or else at its choices."""
+    while len(label) > width and (at := max(label.rfind(" ", 12, width + 1), label.rfind("|", 12, width))) > 0:
+        yield label[: at + 1].rstrip()
         label = " " * 6 + label[at + 1 :]
     yield label
 
