@@ -44,7 +44,7 @@ class RunOptions:
     total_updates: Long | None = None
     """Stop after this many updates at the latest."""
     seconds: Positive | None = None
-    """Stop after this many seconds, start-up included."""
+    """Stop after training for this many seconds; start-up and compilation do not count."""
     stop_return: Finite | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
     stop_eval_return: Finite | None = None
@@ -201,7 +201,9 @@ class Config:
         return fitting.fitted(algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
 
     def build(self, spec: Spec) -> Agent:
-        return self.fitted.build(spec, num_updates=self.num_updates, torso=self.torso)
+        from rookery.algorithms import sharing
+
+        return sharing.build(self.fitted, spec, num_updates=self.num_updates, torso=self.torso)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values, for config.json; signed where they name code (rookery/run/trust.py)."""
