@@ -65,14 +65,19 @@ class RunOptionsFields(TypedDict, total=False):
     eval_episodes: int
     eval_every: int | None
     checkpoint_every: int | None
-    keep_checkpoints: int
+    keep: int
+    milestones: int
     env_processes: int | None
     env_step_seconds: float
     env_restarts: int
     env_max_mb: float | None
     on_nan: Literal["stop", "drop-episode", "clip"]
     strict_security: bool
+    video_every: int | None
     tensorboard: bool
+    wandb: bool
+    wandb_project: str
+    log_every: int | None
 
 class PPOFields(TypedDict, total=False):
     rollout_length: int
@@ -92,6 +97,7 @@ class PPOFields(TypedDict, total=False):
     normalise_rewards: bool | None
     squash: bool
     network: NetworkConfigFields | NetworkConfig
+    loss: Any
 
 class SyncFields(TypedDict, total=False):
     num_envs: int
@@ -113,6 +119,7 @@ class A2CFields(TypedDict, total=False):
     normalise_observations: bool | None
     normalise_rewards: bool | None
     network: NetworkConfigFields | NetworkConfig
+    loss: Any
 
 class PGFields(TypedDict, total=False):
     rollout_length: int
@@ -125,6 +132,7 @@ class PGFields(TypedDict, total=False):
     normalise_observations: bool | None
     normalise_rewards: bool | None
     network: NetworkConfigFields | NetworkConfig
+    loss: Any
 
 class VTraceFields(TypedDict, total=False):
     rollout_length: int | None
@@ -144,6 +152,7 @@ class VTraceFields(TypedDict, total=False):
     rmsprop_epsilon: float
     previous: bool
     network: NetworkConfigFields | NetworkConfig
+    loss: Any
 
 class ActorLearnerFields(TypedDict, total=False):
     num_envs: int
@@ -314,6 +323,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[PPOSyncFields],
 ) -> Result: ...
 @overload
@@ -323,6 +337,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[A2CSyncFields],
 ) -> Result: ...
 @overload
@@ -332,6 +351,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[PGSyncFields],
 ) -> Result: ...
 @overload
@@ -341,6 +365,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[VTraceActorLearnerFields],
 ) -> Result: ...
 @overload
@@ -350,6 +379,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[APPOActorLearnerFields],
 ) -> Result: ...
 @overload
@@ -359,6 +393,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[DQNSyncFields],
 ) -> Result: ...
 @overload
@@ -368,6 +407,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[DQNActorLearnerFields],
 ) -> Result: ...
 @overload
@@ -377,6 +421,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[R2D2ActorLearnerFields],
 ) -> Result: ...
 @overload
@@ -386,6 +435,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[PPOAnakinFields],
 ) -> Result: ...
 @overload
@@ -395,6 +449,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[DQNAnakinFields],
 ) -> Result: ...
 @overload
@@ -404,6 +463,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[A2CAsyncGradientsFields],
 ) -> Result: ...
 @overload
@@ -413,6 +477,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[DQNAsyncGradientsFields],
 ) -> Result: ...
 @overload
@@ -422,6 +491,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[A2CGossipFields],
 ) -> Result: ...
 @overload
@@ -431,6 +505,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[DQNParameterServerFields],
 ) -> Result: ...
 @overload
@@ -440,6 +519,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[ESEvolutionFields],
 ) -> Result: ...
 @overload
@@ -449,6 +533,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[ARSEvolutionFields],
 ) -> Result: ...
 @overload
@@ -458,6 +547,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     **options: Unpack[SharedFields],
 ) -> Result: ...
 @overload
@@ -467,6 +561,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     topology: object,
     **options: Any,
 ) -> Result: ...
@@ -477,6 +576,11 @@ def train(
     env: Any,
     env_options: Any = ...,
     torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
     topology: object = ...,
     **options: Any,
 ) -> Result: ...
@@ -490,6 +594,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[PPOSyncFields],
     ) -> None: ...
     @overload
@@ -500,6 +609,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[A2CSyncFields],
     ) -> None: ...
     @overload
@@ -510,6 +624,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[PGSyncFields],
     ) -> None: ...
     @overload
@@ -520,6 +639,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[VTraceActorLearnerFields],
     ) -> None: ...
     @overload
@@ -530,6 +654,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[APPOActorLearnerFields],
     ) -> None: ...
     @overload
@@ -540,6 +669,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[DQNSyncFields],
     ) -> None: ...
     @overload
@@ -550,6 +684,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[DQNActorLearnerFields],
     ) -> None: ...
     @overload
@@ -560,6 +699,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[R2D2ActorLearnerFields],
     ) -> None: ...
     @overload
@@ -570,6 +714,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[PPOAnakinFields],
     ) -> None: ...
     @overload
@@ -580,6 +729,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[DQNAnakinFields],
     ) -> None: ...
     @overload
@@ -590,6 +744,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[A2CAsyncGradientsFields],
     ) -> None: ...
     @overload
@@ -600,6 +759,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[DQNAsyncGradientsFields],
     ) -> None: ...
     @overload
@@ -610,6 +774,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[A2CGossipFields],
     ) -> None: ...
     @overload
@@ -620,6 +789,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[DQNParameterServerFields],
     ) -> None: ...
     @overload
@@ -630,6 +804,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[ESEvolutionFields],
     ) -> None: ...
     @overload
@@ -640,6 +819,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[ARSEvolutionFields],
     ) -> None: ...
     @overload
@@ -650,6 +834,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         **options: Unpack[SharedFields],
     ) -> None: ...
     @overload
@@ -660,6 +849,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         topology: object,
         **options: Any,
     ) -> None: ...
@@ -671,6 +865,11 @@ class Trainer(_Trainer):
         env: Any,
         env_options: Any = ...,
         torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
         topology: object = ...,
         **options: Any,
     ) -> None: ...
