@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # typing itself takes a third of the time until the command c
     from rookery.run.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Trainer", "__version__", "demonstrations", "load", "resume", "train"]  # docs/public_api.md has a line for each
+# docs/public_api.md has a line for each
+__all__ = ["Result", "Trainer", "__version__", "demonstrations", "load", "resume", "train"]
 
 _LAZY = {
     "train": "rookery.run.api",

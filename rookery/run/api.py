@@ -33,8 +33,8 @@ def resume(
     result = rookery.resume("runs/first", total_steps=600_000)
 
     Parts of your own that have names (classes and functions of modules and files) are found again by them where you have
-    trained the run; others are passed again. trust: import what the run's config names, whoever wrote it. options: what shall be
-    other than it was, by name.
+    trained the run; others are passed again. trust: import what the run's config names, whoever wrote it. options: what shall
+    be other than it was, by name.
     """
     startup.prepare()
     run = Run.open(path, root)

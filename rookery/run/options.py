@@ -51,7 +51,7 @@ EXACT = 2**53  # whole numbers below it are floats without rounding
 
 
 def parse(prog: str, args: Sequence[str], base: Config, *, resumes: bool = False) -> tuple[Config, dict[str, bool]]:
-    """Parse `args` on top of `base`: the config, and the flags that are no part of one (json); resumes: of a run, with --trust."""
+    """Parse `args` on top of `base`: the config, and the flags that are no part of one. resumes: a run, with --trust."""
     explained = bool({"-h", "--help"} & set(args))
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
