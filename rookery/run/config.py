@@ -22,7 +22,7 @@ from rookery import envs, foreign_names, ranges, references, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup, trust
-from rookery.run.parts import Part, is_object, part_of, plain_values, unplain
+from rookery.run.parts import Given, is_object, part_of, plain_values, unplain
 from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.topologies.plan import Plan
@@ -357,11 +357,12 @@ def _refuse_lost(saved: dict[str, Any], there: set[str], whole: set[str], call: 
         tops = dict.fromkeys(part.partition(".")[0] for part in missing)
         again = ", ".join(f"{part}={known[part]!r}" if part in known else f"{part}=..." for part in tops)
         raise ConfigError(
-            f"this run has {' and '.join(missing)} of its own, which no file brings back: pass the same again, {call.replace('{}', again)}"
+            f"this run has {' and '.join(missing)} of its own, which no file brings back: pass the same again, "
+            + call.replace("{}", again)
         )
 
 
-def _part_from(part: str, passed: Any, saved: dict[str, Any], names: dict[str, str], kind: Callable[[], Any]) -> Part:
+def _part_from(part: str, passed: Any, saved: dict[str, Any], names: dict[str, str], kind: Callable[[], Any]) -> Given:
     """Make an algorithm or a topology from saved values; one that was passed as an object is taken as it is."""
     found = part_of(part, passed)
     if found.value is not None and not found.is_kind:
@@ -369,7 +370,7 @@ def _part_from(part: str, passed: Any, saved: dict[str, Any], names: dict[str, s
     its = kind() if found.value is None else type(found.value)
     values = {key: value for key, value in saved.items() if key != "class"}
     own = {key: references.load(text) for name, text in names.items() if (key := _option_of(part, name))}
-    return Part(_converted({key: value for key, value in values.items() if key not in own}, its, own), found.name)
+    return Given(_converted({key: value for key, value in values.items() if key not in own}, its, own), found.name)
 
 
 def _option_of(part: str, name: str) -> str:
