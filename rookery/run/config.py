@@ -120,6 +120,7 @@ class Config:
             "algorithm": self.system not in systems.SYSTEMS,
             "topology": _class_name(self.topology) not in systems.TOPOLOGIES,
             "torso": self.torso is not None,
+            "algorithm.loss": fitting.has_own_loss(self.algorithm),
         }
         return tuple(part for part, is_theirs in theirs.items() if is_theirs)
 
@@ -216,8 +217,6 @@ def resolve(
             if isinstance(value, dict) and dataclasses.is_dataclass(inner := getattr(part, option)):
                 mine[option] = _replace(inner, value)
         parts[owner] = _replace(part, mine)
-    if fitting.has_own_loss(parts["algorithm"]):
-        name = _class_name(parts["algorithm"])  # with a loss of the user's own it is no longer the system of that name
     return Config(system=name, env=env, env_options=env_options, torso=torso, **parts)
 
 
@@ -226,9 +225,9 @@ def from_dict(
 ) -> Config:
     """Rebuild the config that `to_dict` wrote. What was custom is never imported from a file: it must be passed again."""
     passed = {"algorithm": algorithm, "env": env, "topology": topology, "torso": torso}
-    missing = [part for part in saved.get("custom", ()) if passed.get(part) is None]
+    missing = [part for part in saved.get("custom", ()) if passed.get(part.partition(".")[0]) is None]
     if missing:
-        again = ", ".join(f"{part}=..." for part in missing)
+        again = ", ".join(f"{part}=..." for part in dict.fromkeys(part.partition(".")[0] for part in missing))
         raise ConfigError(
             f"this run was made in Python with {' and '.join(missing)} of its own, which no file holds: "
             f"pass the same again, as in rookery.load(run, {again})"
