@@ -260,8 +260,6 @@ def resolve(
     given = systems.merged({option: value for option, value in given.items() if owners.get(option) in taken}, options)
     names = _names(env, algorithm=own.name if name not in systems.SYSTEMS else None, topology=placed.name, torso=network.name)
     changed = _with_options(parts, _fitting_vector(env, given, owners), name)
-    if fitting.has_own_loss(changed["algorithm"]):
-        name = _class_name(changed["algorithm"])  # with a loss of the user's own it is no longer the system of that name
     return Config(system=name, env=env, env_options=env_options, torso=network.value, names=names, **changed)
 
 
