@@ -61,13 +61,13 @@ def test_names_are_grouped_and_what_is_no_number_or_told_elsewhere_is_left_out()
     }  # fmt: skip
     assert grouped(row, {"collectors": 2}) == {
         "time/seconds": 1.5, "time/env_steps": 640, "time/updates": 10, "rollout/return_mean": 2.0, "train/entropy": 0.5,
-        "loss/q": 0.1, "health/dead_units": 0.0, "time/env": 0.5, "system/rss_mb": 100.0, "system/collectors": 2, "my/thing": 7.0,
-        "train/policy_lag_mean": 0.0,
+        "loss/q": 0.1, "health/dead_units": 0.0, "time/env": 0.5, "system/rss_mb": 100.0, "system/collectors": 2,
+        "my/thing": 7.0, "train/policy_lag_mean": 0.0,
     }  # fmt: skip
 
 
 def test_a_project_without_its_board_is_refused():
-    with pytest.raises(ConfigError, match="--wandb-project x .* needs --wandb"):
+    with pytest.raises(ConfigError, match=r"--wandb-project x .* needs --wandb"):
         resolve("a2c", env="identity", wandb_project="x")
 
 
