@@ -52,6 +52,11 @@ class Chart:
         return [curve for lines in self.panels.values() for curve in lines.values()]
 
     @property
+    def is_dots(self) -> bool:
+        """Whether no run has more than one point: one evaluation at the end, say."""
+        return all(len(curve.x) == 1 for curve in self.curves)
+
+    @property
     def x_name(self) -> str:
         return X_NAMES[self.look.x]
 
@@ -63,6 +68,9 @@ class Chart:
         """Say how to read the lines and, where they are drawn, the bands."""
         look, counts = self.look, sorted({len(curve.runs) for curve in self.curves})
         what = f", over the last {WINDOW} training episodes" if look.y in (RETURN, METRIC_OF[RETURN]) else ""
+        if self.is_dots:
+            shown = "a dot for each" if bands else f"their {MIDDLE_NAMES[look.middle]}"
+            return f"Runs have one point each, at their end: {shown}."
         if counts[-1] == 1:
             return f"One run each{what}." if len(self.curves) > 1 else f"One run{what}."
         seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"

@@ -53,6 +53,16 @@ def test_each_environment_is_a_panel_and_each_group_a_line_and_the_caption_says_
     assert any("a2c/CartPole-v1-3 failed" in note for note in found.notes)
 
 
+def test_runs_that_were_evaluated_once_are_dots(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / f"run-{seed}", seed=seed, points=[(0, 0.0), (100 + seed, 1.0)], eval_return_mean=5.0 + seed)
+    found = chart(tmp_path, "run-*", y="eval")
+    assert found.is_dots and found.caption() == "Runs have one point each, at their end: a dot for each."
+    (dots,) = figure.draw(found).axes[0].lines
+    assert list(dots.get_xdata()) == [102] * 3 and list(dots.get_ydata()) == [5, 6, 7]
+    assert "their mean" in text_chart(found, colour=False)
+
+
 def test_what_no_run_has_is_answered_with_what_there_is(runs):
     with pytest.raises(RunError, match="Did you mean 'loss/value'"):
         chart(runs, "ppo", y="loss/valu")
