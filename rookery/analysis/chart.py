@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -103,7 +104,9 @@ def chart_of(groups: Sequence[RunGroup], look: Look, notes: Sequence[str] = ()) 
     said += [f"{group.label}: no {look.y}, so it has no line." for group in groups if group.label not in drawn]
     if look.log_y and any(np.nanmin(found.runs) <= 0 for lines in panels.values() for found in lines.values()):
         raise RunError(f"--log-y: {look.y} has values at or below 0, which have no place on such an axis.")
-    return Chart(look, tuple(group for group in groups if group.label in drawn), panels, tuple(said))
+    made = Chart(look, tuple(group for group in groups if group.label in drawn), panels, tuple(said))
+    once = "every run was evaluated once, at its end: rookery train … --eval-every N (updates) gives a curve."
+    return dataclasses.replace(made, notes=(*said, once)) if made.is_dots and look.y in (EVAL, METRIC_OF[EVAL]) else made
 
 
 def _nothing(groups: Sequence[RunGroup], look: Look, notes: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ Labels stand at the ends of the lines where they are short and there is one pane
 from __future__ import annotations
 
 import math
+import sys
 import textwrap
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -78,8 +79,8 @@ def draw(chart: Chart, *, dark: bool = False, on: Any = None) -> Any:
         if chart.look.title:
             figure.text(0.1 / width, 1 - 0.12 / height, chart.look.title, ha="left", va="top", fontsize=13, weight="bold")
         figure.text(0.1 / width, 0.06 / height, caption, ha="left", va="bottom", fontsize=8, color=theme.quiet)
+        figure.draw_without_rendering()  # all has its place and its colours now, whoever draws it later
         if beside:
-            figure.draw_without_rendering()  # what the labels stand beside has its place only then
             _label_ends(axes[0], chart, next(iter(chart.panels.values())), theme)
     return figure
 
@@ -111,6 +112,14 @@ def require_matplotlib(command: str, instead: str = "") -> None:
         raise MissingExtra(f"{command} needs matplotlib: pip install 'rookery[plot]'{instead}")
 
 
+def prepare_notebook() -> None:
+    """Make a notebook show figures, as importing pyplot does; nothing elsewhere."""
+    if "ipykernel" in sys.modules:
+        from matplotlib import pyplot
+
+        pyplot.switch_backend(pyplot.get_backend())
+
+
 # ----------------------------------------------------------------------------------------------------------- panels
 
 
@@ -133,7 +142,7 @@ def _panel(axis: Any, chart: Chart, title: str, theme: Theme, *, thin: bool) -> 
     axis.margins(x=0.01, y=0.06)
     curves = chart.panels[title].values()
     if 0 <= min(curve.x[0] for curve in curves) < 0.2 * axis.get_xlim()[1] or chart.is_dots:
-        axis.set_xlim(left=0)
+        axis.set_xlim(0, 1.04 * max(curve.x[-1] for curve in curves) if chart.is_dots else None)
 
 
 def _line(axis: Any, curve: Curve, colour: str, dash: Any, *, thin: bool) -> None:
@@ -230,5 +239,5 @@ def style(theme: Theme) -> Any:
         "text.color": theme.ink, "axes.labelcolor": theme.quiet, "axes.edgecolor": theme.quiet, "axes.linewidth": 0.8,
         "xtick.color": theme.quiet, "ytick.color": theme.quiet, "xtick.labelsize": 9, "ytick.labelsize": 9,
         "axes.labelsize": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
-        "svg.fonttype": "path", "svg.hashsalt": "rookery", "path.simplify": True, "font.family": "DejaVu Sans",
+        "svg.fonttype": "path", "svg.hashsalt": "rookery", "text.parse_math": False, "font.family": "DejaVu Sans",
     })  # fmt: skip

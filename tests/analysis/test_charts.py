@@ -95,6 +95,12 @@ def test_labels_beside_the_lines_stand_apart_and_outside(tmp_path):
     assert all(below.y1 <= above.y0 + 4 for below, above in pairwise(stacked))
 
 
+def test_dollars_in_names_are_dollars(tmp_path):
+    write_run(tmp_path / "cost $5 or $\\nix{$", env="$\\frac$")
+    made = plot(find(["cost*"], root=tmp_path), tmp_path / "a.svg", title="$\\nix$ and {")
+    assert "$\\nix$ and {" in drawn(made)
+
+
 def test_places_are_moved_apart_as_little_as_may_be():
     assert figure._apart([0.1, 0.5, 0.9], 0.1) == [0.1, 0.5, 0.9]
     assert figure._apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
