@@ -22,6 +22,7 @@ from rookery.types import Agent, EnvPool, PyTree
 FOLDER = "videos"
 MAX_STEPS = 3000  # of an episode: longer ones are cut
 LAST_SECONDS = 60.0  # that a finished run waits for its last video
+LEAVE_SECONDS = 5.0  # for the step that is being drawn
 _logger = logging.getLogger(__name__)
 
 
@@ -61,10 +62,13 @@ class Filming:
             wait([self._work], LAST_SECONDS)  # type: ignore[list-item]
 
     def close(self) -> None:
-        """Give up the video that is being made."""
+        """Give up the video that is being made; whatever hangs is not waited for."""
+        if self._ending.is_set():
+            return
         self._ending.set()
-        self._thread.submit(self._leave)
-        self._thread.shutdown(wait=True)
+        if self._work is not None:
+            wait([self._thread.submit(self._leave)], LEAVE_SECONDS)
+        self._thread.shutdown(wait=False)
 
     @property
     def _idle(self) -> bool:

@@ -155,7 +155,7 @@ def test_a_good_environment_has_no_fault_and_its_facts_are_told():
 def test_masks_are_obeyed_and_illegal_actions_never_tried(env):
     found, rest = examined(env)
     assert not worse(found), found
-    assert [finding for finding in found if finding.part == "mask"][0].level == "ok"
+    assert next(finding for finding in found if finding.part == "mask").level == "ok"
     assert any(fact.get("mask") for fact in rest["fact"])
 
 
@@ -170,7 +170,7 @@ def test_episodes_without_an_end_and_rewards_that_never_come_are_told(monkeypatc
 
 @pytest.mark.parametrize("id", ["catch", "masked", "CartPole-v1"])
 def test_pools_of_their_own_are_examined_as_pools(id):
-    found, rest = examined(id)
+    found, _ = examined(id)
     assert not worse(found), found
     assert {"made", "spaces", "calls", "seeds", "speed", "pool"} <= {finding.part for finding in found}
 
