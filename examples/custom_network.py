@@ -10,6 +10,7 @@ heads are its own as well.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -80,7 +81,7 @@ class OwnHeads(nn.Module):
 
 
 def main(system: str = "ppo", total_steps: int = 16_000, runs: str = "runs") -> dict[str, rookery.Result]:
-    layers = lambda rngs: Layers(4, rngs=rngs)  # by the seed of the run; Layers(4, rngs=nnx.Rngs(0)) keeps the weights it has
+    layers = partial(Layers, 4)  # is called with rngs by the seed of the run; Layers(4, rngs=nnx.Rngs(0)) has its weights
     torsos = {"residual": Residual(), "layers": layers, "fourier": (init, apply), "heads": OwnHeads()}
     results = {}
     for name, torso in torsos.items():

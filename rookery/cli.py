@@ -59,8 +59,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def command(args: list[str]) -> int:
+    if args[:1] == ["help"] and len(args) > 1:  # `rookery help train`
+        args = [*args[1:], "--help"]
     if not args or args[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        from rookery.run.two_columns import fitted
+
+        print(fitted(USAGE), end="")
         return 0
     if args[0] in ("--version", "version"):
         from rookery.run.versions import rookery_version

@@ -47,10 +47,13 @@ class Options:
     """Random-action steps/s of each way to run an environment, and what `train` would choose."""
 
     env: Annotated[str, tyro.conf.Positional]
+    """Its id; `rookery list envs` shows some."""
     num_envs: int = 64
+    """Environments of each way."""
     seconds: float = 1.0
     """Time per way and round."""
     rounds: int = 5
+    """Each way takes its turn in every round."""
     python: bool = False
     """Step it one by one even if it has a pool of its own."""
     processes: tuple[int, ...] = ()
@@ -58,6 +61,7 @@ class Options:
     work_ms: float = 0.0
     """Busy work of the caller per group and step, in place of inference."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/envs.jsonl."""
 

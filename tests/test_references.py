@@ -78,7 +78,8 @@ SAID = {
 @pytest.mark.parametrize(("text", "said"), SAID.items())
 def test_what_is_not_there_or_raises_is_named_with_what_is_near(here, text, said):
     (here / "package").mkdir()
-    write(here, oak=GRID, broken="x = 1\nx / 0", wanting="import not_there", typo="x = 1\nx = = 2", leaves="raise SystemExit(3)")
+    write(here, oak=GRID, broken="x = 1\nx / 0")
+    write(here, wanting="import not_there", typo="x = 1\nx = = 2", leaves="raise SystemExit(3)")
     write(here / "package", __init__="", part="from .other import x")
     with pytest.raises(BadReference, match=said) as raised:
         references.load(text)

@@ -46,6 +46,7 @@ def plot(found: NamedRuns, out: str | Path | None = None, *, dark: bool = False,
     from rookery.analysis import figure
 
     figure.require_matplotlib("plot")
+    figure.prepare_notebook()
     drawn = figure.draw(chart_of(found.groups, Look(**look), found.notes), dark=dark)
     if out is not None:
         figure.save(drawn, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,11 @@ class Chart:
         return [curve for lines in self.panels.values() for curve in lines.values()]
 
     @property
+    def is_dots(self) -> bool:
+        """Whether no run has more than one point: one evaluation at the end, say."""
+        return all(len(curve.x) == 1 for curve in self.curves)
+
+    @property
     def x_name(self) -> str:
         return X_NAMES[self.look.x]
 
@@ -63,6 +69,9 @@ class Chart:
         """Say how to read the lines and, where they are drawn, the bands."""
         look, counts = self.look, sorted({len(curve.runs) for curve in self.curves})
         what = f", over the last {WINDOW} training episodes" if look.y in (RETURN, METRIC_OF[RETURN]) else ""
+        if self.is_dots:
+            shown = "a dot for each" if bands else f"their {MIDDLE_NAMES[look.middle]}"
+            return f"Runs have one point each, at their end: {shown}."
         if counts[-1] == 1:
             return f"One run each{what}." if len(self.curves) > 1 else f"One run{what}."
         seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
@@ -95,7 +104,9 @@ def chart_of(groups: Sequence[RunGroup], look: Look, notes: Sequence[str] = ()) 
     said += [f"{group.label}: no {look.y}, so it has no line." for group in groups if group.label not in drawn]
     if look.log_y and any(np.nanmin(found.runs) <= 0 for lines in panels.values() for found in lines.values()):
         raise RunError(f"--log-y: {look.y} has values at or below 0, which have no place on such an axis.")
-    return Chart(look, tuple(group for group in groups if group.label in drawn), panels, tuple(said))
+    made = Chart(look, tuple(group for group in groups if group.label in drawn), panels, tuple(said))
+    once = "every run was evaluated once, at its end: rookery train … --eval-every N (updates) gives a curve."
+    return dataclasses.replace(made, notes=(*said, once)) if made.is_dots and look.y in (EVAL, METRIC_OF[EVAL]) else made
 
 
 def _nothing(groups: Sequence[RunGroup], look: Look, notes: Sequence[str]) -> str:

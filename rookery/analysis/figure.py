@@ -6,6 +6,7 @@ Labels stand at the ends of the lines where they are short and there is one pane
 from __future__ import annotations
 
 import math
+import sys
 import textwrap
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,7 +22,7 @@ from rookery.run.tensorboard import MissingExtra
 
 SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 160
-SHORT = 18  # characters that fit beside a panel
+SHORT, LONG = 18, 60  # characters of a label that fit beside a panel, and above
 THIN = 5  # single seeds are drawn up to this many, of up to
 LINES = 4  # as many groups
 
@@ -57,11 +58,14 @@ def draw(chart: Chart, *, dark: bool = False, on: Any = None) -> Any:
     beside = len(titles) == 1 and 1 < len(chart.labels) <= 6 and max(map(len, chart.labels)) <= SHORT
     above = len(chart.labels) > 1 and not beside
     width, height = (6.8, 4.2) if len(titles) == 1 else (4.0 * columns + 0.4, 3.1 * rows + 0.4)
+    beside_each_other, legend = _legend_shape(chart, width) if above else (0, 0.0)
+    height += max(0.0, legend - 0.3)  # many labels take nothing from the panels
     with style(theme):
         figure = new_figure(on, width, height)
         caption = textwrap.fill(chart.caption(), round(width * 17))
         bottom = 0.22 + 0.15 * caption.count("\n")
-        legend = _legend(figure, chart, theme, width, titled=bool(chart.look.title)) if above else 0.0
+        if above:
+            _legend(figure, chart, theme, beside_each_other, below=0.44 if chart.look.title else 0.08)
         top = (0.42 if chart.look.title else 0.06) + legend
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for i, (axis, title) in enumerate(zip(axes, titles)):
@@ -75,8 +79,8 @@ def draw(chart: Chart, *, dark: bool = False, on: Any = None) -> Any:
         if chart.look.title:
             figure.text(0.1 / width, 1 - 0.12 / height, chart.look.title, ha="left", va="top", fontsize=13, weight="bold")
         figure.text(0.1 / width, 0.06 / height, caption, ha="left", va="bottom", fontsize=8, color=theme.quiet)
+        figure.draw_without_rendering()  # all has its place and its colours now, whoever draws it later
         if beside:
-            figure.draw_without_rendering()  # what the labels stand beside has its place only then
             _label_ends(axes[0], chart, next(iter(chart.panels.values())), theme)
     return figure
 
@@ -108,6 +112,14 @@ def require_matplotlib(command: str, instead: str = "") -> None:
         raise MissingExtra(f"{command} needs matplotlib: pip install 'rookery[plot]'{instead}")
 
 
+def prepare_notebook() -> None:
+    """Make a notebook show figures, as importing pyplot does; nothing elsewhere."""
+    if "ipykernel" in sys.modules:
+        from matplotlib import pyplot
+
+        pyplot.switch_backend(pyplot.get_backend())
+
+
 # ----------------------------------------------------------------------------------------------------------- panels
 
 
@@ -128,13 +140,14 @@ def _panel(axis: Any, chart: Chart, title: str, theme: Theme, *, thin: bool) -> 
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axis.grid(True, axis="y", color=theme.grid, linewidth=0.8)
     axis.margins(x=0.01, y=0.06)
-    if 0 <= min(curve.x[0] for curve in chart.panels[title].values()) < 0.2 * axis.get_xlim()[1]:
-        axis.set_xlim(left=0)
+    curves = chart.panels[title].values()
+    if 0 <= min(curve.x[0] for curve in curves) < 0.2 * axis.get_xlim()[1] or chart.is_dots:
+        axis.set_xlim(0, 1.04 * max(curve.x[-1] for curve in curves) if chart.is_dots else None)
 
 
 def _line(axis: Any, curve: Curve, colour: str, dash: Any, *, thin: bool) -> None:
     """Draw a group: its band, its seeds where they are few, its middle, and a cross where a seed ended too early."""
-    if len(curve.x) == 1 or max(np.isfinite(run).sum() for run in curve.runs) == 1:
+    if len(curve.x) == 1:
         axis.plot(np.full(len(curve.runs), curve.x[-1]), curve.runs[:, -1], "o", color=colour, markersize=6, alpha=0.85)
         return
     whole = curve.there == curve.there.max()
@@ -180,19 +193,24 @@ def _apart(places: list[float], gap: float) -> list[float]:
     return [centre + gap * (i - (number - 1) / 2) for centre, number in blocks for i in range(number)]
 
 
-def _legend(figure: Any, chart: Chart, theme: Theme, width: float, *, titled: bool) -> float:
-    """Write the labels above the panels. -> inches that they take."""
+def _legend_shape(chart: Chart, width: float) -> tuple[int, float]:
+    """Count the labels that fit beside each other above the panels, and the inches that all take. -> (columns, inches)"""
+    longest = min(max(map(len, chart.labels)), LONG)
+    columns = max(1, min(len(chart.labels), int(width * 12.5 // (longest + 7))))
+    return columns, 0.08 + 0.21 * math.ceil(len(chart.labels) / columns)
+
+
+def _legend(figure: Any, chart: Chart, theme: Theme, columns: int, *, below: float) -> None:
+    """Write the labels above the panels, `below` inches from the top."""
     from matplotlib.lines import Line2D
 
     pens = [_pen(chart, label, theme) for label in chart.labels]
     handles = [Line2D([], [], color=colour, linestyle=dash, linewidth=2.4) for colour, dash in pens]
-    shown = [elided(label, 60) for label in chart.labels]
-    columns = max(1, min(len(shown), int(width * 12.5 // (max(map(len, shown)) + 6))))
-    height = figure.get_figheight()
-    figure.legend(handles, shown, loc="upper left", ncols=columns, frameon=False, fontsize=9.5, handlelength=1.8,
-                  borderaxespad=0, columnspacing=1.6,
-                  bbox_to_anchor=(0.1 / width, 1 - (0.44 if titled else 0.08) / height))  # fmt: skip
-    return 0.08 + 0.21 * math.ceil(len(shown) / columns)
+    figure.legend(
+        handles, [elided(label, LONG) for label in chart.labels], loc="upper left", ncols=columns, frameon=False, fontsize=9.5,
+        handlelength=2.4, borderaxespad=0, columnspacing=1.6,
+        bbox_to_anchor=(0.1 / figure.get_figwidth(), 1 - below / figure.get_figheight()),
+    )  # fmt: skip
 
 
 def _pen(chart: Chart, label: str, theme: Theme) -> tuple[str, Any]:
@@ -221,5 +239,5 @@ def style(theme: Theme) -> Any:
         "text.color": theme.ink, "axes.labelcolor": theme.quiet, "axes.edgecolor": theme.quiet, "axes.linewidth": 0.8,
         "xtick.color": theme.quiet, "ytick.color": theme.quiet, "xtick.labelsize": 9, "ytick.labelsize": 9,
         "axes.labelsize": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
-        "svg.fonttype": "path", "svg.hashsalt": "rookery", "path.simplify": True, "font.family": "DejaVu Sans",
+        "svg.fonttype": "path", "svg.hashsalt": "rookery", "text.parse_math": False, "font.family": "DejaVu Sans",
     })  # fmt: skip

@@ -27,10 +27,16 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def parse_system(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, dict[str, Any]]:
     """Parse `SYSTEM --env ID [options]`, or `--config FILE`: the resolved config, and what is no part of it (run/flags.py)."""
     base, _, words = base_of(command, args, env_default)
-    from rookery.run import flags, options
+    from rookery.run import options
 
-    taken = flags.TrainFlags if command == "train" else flags.FileFlags
-    return options.parse(f"rookery {command} {base.system}", words, base, taken)
+    return options.parse(f"rookery {command} {base.system}", words, base, taken_by(command))
+
+
+def taken_by(command: str) -> type:
+    """Return what a command takes beside the options of a config."""
+    from rookery.run import flags
+
+    return flags.TrainFlags if command == "train" else flags.FileFlags
 
 
 def base_of(command: str, args: list[str], env_default: str | None = None) -> tuple[Any, Any, list[str]]:
@@ -40,16 +46,26 @@ def base_of(command: str, args: list[str], env_default: str | None = None) -> tu
     named = args[0] if args and not args[0].startswith("-") else None
     path, explained = peek(args, "--config"), bool({"-h", "--help"} & set(args))
     if named is None and path is None:
-        names = "\n".join(f"  {s.name:<8} {s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
+        from rookery.run.two_columns import fitted
+
+        names = "\n".join(f"  {s.name:<16}{s.summary} ({s.paper})" for s in systems.SYSTEMS.values())
         text = f"usage: rookery {command} SYSTEM --env ID [options]\n\nsystems:\n{names}\n\n"
         text += f"rookery {command} SYSTEM --env ID --help lists the options with their values for that environment."
-        print(text, file=sys.stdout if explained else sys.stderr)
+        print(fitted(text), file=sys.stdout if explained else sys.stderr)
         sys.exit(0 if explained else BAD_CONFIG)
     env, own = peek(args, "--env"), own_parts(args)
-    if named is not None and not references.is_reference(named) and systems.system(named, env).name != named:
-        print(f"rookery: {named} is called {systems.system(named).name} here", file=sys.stderr)
+    known = None if named is None or references.is_reference(named) else systems.system(named, env)
+    if known is not None and known.name != named:
+        print(f"rookery: {named} is called {known.name} here", file=sys.stderr)
     if path is None and env is None and env_default is None and not explained:
         fail(f"which environment? rookery {command} {named} --env ID (rookery list envs shows some)")
+    if explained and known is not None and path is None and not own.keys() - {"topology"}:
+        from rookery.run import help_page
+
+        prog, shown = f"rookery {command} {known.name}", env or env_default or "CartPole-v1"
+        if (page := help_page.of_system(prog, known.name, shown, own.get("topology"), taken_by(command))) is not None:
+            print(page)
+            sys.exit(0)
     from rookery.run import config, config_files, startup
 
     startup.prepare()
@@ -83,13 +99,18 @@ def run_and_options(args: list[str], kind: Any, command: str, usage: str) -> tup
     """Parse `COMMAND RUN [options]`: the run as it was typed, and the options, a `kind`."""
     if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
         fail(f"which run? {command} RUN {usage}: a run's name or path, or the path of a checkpoint")
+    run = "" if args[0].startswith("-") else args[0]
+    if {"-h", "--help"} & set(args):
+        from rookery.run import help_page
+
+        print(help_page.of_kind(f"{command} {run or 'RUN'}", kind))
+        sys.exit(0)
     import tyro
 
     from rookery import ranges
     from rookery.run import config, options
 
-    run = "" if args[0].startswith("-") else args[0]
-    chosen = tyro.cli(kind, args=args[1:] if run else args, prog=f"{command} {run or 'RUN'}", registry=options.NUMBERS)
+    chosen = tyro.cli(kind, args=args[1:], prog=f"{command} {run}", registry=options.NUMBERS)
     config.refuse([*ranges.problems(chosen)])
     return run, chosen
 
@@ -101,6 +122,11 @@ def runs_and_options(args: list[str], kind: Any, command: str) -> Any:
     from rookery import ranges
     from rookery.run import config, options
 
+    if {"-h", "--help"} & set(args):
+        from rookery.run import help_page
+
+        print(help_page.of_kind(command, kind))
+        sys.exit(0)
     kind = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(kind)
     chosen = tyro.cli(kind, args=args, prog=command, registry=options.NUMBERS)
     if not chosen.run:

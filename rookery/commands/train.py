@@ -51,16 +51,24 @@ def resume(args: list[str]) -> int:
             fail(f"which run? {usage} (rookery list runs shows them)")
         print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
         return 0
-    from rookery.run import api, flags, options, seeds, startup, threads
+    from rookery.run import flags, seeds
     from rookery.run.directory import Run
-    from rookery.run.resuming import known_config
+    from rookery.run.resuming import config_of, known_config
 
-    startup.prepare()
     if (group := seeds.Group.open(args[0], peek(args, "--runs") or "runs")) is not None:
         from rookery.commands import seeds as several
 
         return several.resume(group, args[1:])
     run = Run.open(args[0], root=peek(args, "--runs") or "runs")
+    if {"-h", "--help"} & set(args):
+        from rookery.run import help_page
+
+        if (page := help_page.of_run(f"rookery resume {args[0]}", config_of(run), flags.ResumeFlags)) is not None:
+            print(page)
+            return 0
+    from rookery.run import api, options, startup, threads
+
+    startup.prepare()
     given = own_parts(args) | {"env": peek(args, "--env")}
     base = known_config(run, trust="--trust" in args, **given)
     cfg, typed = options.parse(f"rookery resume {args[0]}", args[1:], base, flags.ResumeFlags)

@@ -28,7 +28,8 @@ def resolved(id: Any) -> Any:
         raise UnknownEnvironment(f"{references.where(module)} has no {name!r}: {references.near(name, known)}") from None
     if isinstance(found, gymnasium.Env):
         raise UnknownEnvironment(
-            f"{id!r} is one {type(found).__name__}, and a run makes as many as it needs: name its class, or a function that makes one"
+            f"{id!r} is one {type(found).__name__}, and a run makes as many as it needs: name its class, or a function "
+            "that makes one"
         )
     if not (callable(found) or kind_of(found) or isinstance(found, gymnasium.vector.VectorEnv)):
         raise UnknownEnvironment(f"{id!r} is a {type(found).__name__}: an environment's class, or a function that makes one")

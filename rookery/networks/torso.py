@@ -3,7 +3,7 @@
     torso=Residual(width=64)                    a module of flax.linen
     torso=(init, apply)                         functions: init(key, observation) -> params, apply(params, observation)
     torso=Layers(4, 64, rngs=nnx.Rngs(0))       a module of flax.nnx, with the weights that it has
-    torso=lambda rngs: Layers(4, 64, rngs=rngs) the same, with weights by the seed of the run
+    torso=functools.partial(Layers, 4, 64)      the same, made with `rngs` by the seed of the run
 
 What it gives for observations [B, ...] is features [B, F], or an `Output`: then it is the whole network of an actor-critic.
 """

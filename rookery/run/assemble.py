@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ class Parts(NamedTuple):
 
 def assemble(cfg: Config) -> Parts:
     """Build the environment's spaces, the agent and the plan of the topology; ConfigError where they do not fit together."""
+    if cfg.run.runtime == "ray" and find_spec("ray") is None:
+        raise ConfigError("--runtime ray needs Ray: pip install 'rookery[ray]'")
     with _refusing():
         try:
             spec = spec_of(cfg)

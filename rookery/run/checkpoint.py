@@ -420,7 +420,7 @@ def _check(handle: int, directory: Path) -> Manifest:
     try:
         manifest = parse(data)
     except NewerFormat as error:
-        raise CheckpointError(f"{path} {error}. Update: pip install --upgrade rookery.") from None
+        raise CheckpointError(f"{path} {error}. Install that rookery, or a newer one.") from None
     except ManifestError as error:
         _refuse(path, str(error))
     for entry in manifest.files:

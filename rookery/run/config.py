@@ -22,7 +22,7 @@ from rookery import envs, foreign_names, ranges, references, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup, trust
-from rookery.run.parts import Part, is_object, part_of, plain_values, unplain
+from rookery.run.parts import Given, is_object, part_of, plain_values, unplain
 from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.topologies.plan import Plan
@@ -44,7 +44,7 @@ class RunOptions:
     total_updates: Long | None = None
     """Stop after this many updates at the latest."""
     seconds: Positive | None = None
-    """Stop after this many seconds, start-up included."""
+    """Stop after training for this many seconds; start-up and compilation do not count."""
     stop_return: Finite | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
     stop_eval_return: Finite | None = None
@@ -201,7 +201,9 @@ class Config:
         return fitting.fitted(algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
 
     def build(self, spec: Spec) -> Agent:
-        return self.fitted.build(spec, num_updates=self.num_updates, torso=self.torso)
+        from rookery.algorithms import sharing
+
+        return sharing.build(self.fitted, spec, num_updates=self.num_updates, torso=self.torso)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values, for config.json; signed where they name code (rookery/run/trust.py)."""
@@ -258,8 +260,6 @@ def resolve(
     given = systems.merged({option: value for option, value in given.items() if owners.get(option) in taken}, options)
     names = _names(env, algorithm=own.name if name not in systems.SYSTEMS else None, topology=placed.name, torso=network.name)
     changed = _with_options(parts, _fitting_vector(env, given, owners), name)
-    if fitting.has_own_loss(changed["algorithm"]):
-        name = _class_name(changed["algorithm"])  # with a loss of the user's own it is no longer the system of that name
     return Config(system=name, env=env, env_options=env_options, torso=network.value, names=names, **changed)
 
 
@@ -355,11 +355,12 @@ def _refuse_lost(saved: dict[str, Any], there: set[str], whole: set[str], call: 
         tops = dict.fromkeys(part.partition(".")[0] for part in missing)
         again = ", ".join(f"{part}={known[part]!r}" if part in known else f"{part}=..." for part in tops)
         raise ConfigError(
-            f"this run has {' and '.join(missing)} of its own, which no file brings back: pass the same again, {call.replace('{}', again)}"
+            f"this run has {' and '.join(missing)} of its own, which no file brings back: pass the same again, "
+            + call.replace("{}", again)
         )
 
 
-def _part_from(part: str, passed: Any, saved: dict[str, Any], names: dict[str, str], kind: Callable[[], Any]) -> Part:
+def _part_from(part: str, passed: Any, saved: dict[str, Any], names: dict[str, str], kind: Callable[[], Any]) -> Given:
     """Make an algorithm or a topology from saved values; one that was passed as an object is taken as it is."""
     found = part_of(part, passed)
     if found.value is not None and not found.is_kind:
@@ -367,7 +368,7 @@ def _part_from(part: str, passed: Any, saved: dict[str, Any], names: dict[str, s
     its = kind() if found.value is None else type(found.value)
     values = {key: value for key, value in saved.items() if key != "class"}
     own = {key: references.load(text) for name, text in names.items() if (key := _option_of(part, name))}
-    return Part(_converted({key: value for key, value in values.items() if key not in own}, its, own), found.name)
+    return Given(_converted({key: value for key, value in values.items() if key not in own}, its, own), found.name)
 
 
 def _option_of(part: str, name: str) -> str:

@@ -109,8 +109,9 @@ def record(
     found = write(place, played, spec=spec)
     returns = [float(episode.reward.sum()) for episode in found.episodes]
     return {
-        "run": str(run.shown), "checkpoint": directory.name, "env": cfg.own_names.get("env", cfg.env_name), "out": str(out), "episodes": len(returns),
-        "steps": found.steps, "return_mean": found.return_mean, "returns": returns, "digest": found.digest,
+        "run": str(run.shown), "checkpoint": directory.name, "env": cfg.own_names.get("env", cfg.env_name), "out": str(out),
+        "episodes": len(returns), "steps": found.steps, "return_mean": found.return_mean, "returns": returns,
+        "digest": found.digest,
     }  # fmt: skip
 
 

@@ -181,7 +181,7 @@ class Run:
             raise ConfigDamaged(f"{self.shown / CONFIG} {error}.") from error
         if value["format"] > FORMAT:
             by = value.get("versions", {}).get("rookery")
-            raise RunError(f"{self.shown / CONFIG} was written by rookery {by}. Update: pip install --upgrade rookery.")
+            raise RunError(f"{self.shown / CONFIG} was written by rookery {by}. Install that version, or a newer one.")
         return value
 
     @property

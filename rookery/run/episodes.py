@@ -14,7 +14,6 @@ was resumed has the rows of one that was not.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -53,12 +52,10 @@ class EpisodeFile:
             self._thin(stride)
         where = f'"env_steps": {env_steps}, "updates": {updates}, "seconds": {round(seconds, 3)}'
         first = stride - 1 - before % stride  # of those that are written
-        for index in range(first, len(finished), stride):
-            _, total, length = finished[index]
-            value = json.dumps(total) if math.isfinite(total) else "null"
-            self._lines.append(
-                f'{{"episode": {before + index + 1}, {where}, "return": {value}, "length": {length}}}\n'
-            )  # fmt: skip
+        for number, (_, total, length) in enumerate(finished[first::stride]):
+            value = repr(float(total)) if math.isfinite(total) else "null"  # three times as fast as json
+            episode = before + first + number * stride + 1
+            self._lines.append(f'{{"episode": {episode}, {where}, "return": {value}, "length": {length}}}\n')
         if len(self._lines) >= HELD_ROWS:
             self.flush()
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery import systems
 from rookery.run import checkpoint, saved_spec, startup
 from rookery.run.assemble import spec_of
 from rookery.run.config import Config, ConfigError, from_dict
@@ -19,6 +18,8 @@ from rookery.run.fitting import has_own_loss
 from rookery.run.kept import loaded_params
 from rookery.run.resuming import UNFIT, misfit
 from rookery.types import Agent, PyTree, Spec
+
+LOSS = "algorithm.loss"  # among the parts of a config that are the user's own
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,17 @@ def acting(saved: dict[str, Any], meta: dict[str, Any], **passed: Any) -> Config
     custom = set(saved.get("custom", ()))
     if "env" in custom and passed.get("env") is None and meta.get("spec") is not None:
         passed["env"] = Absent(str(saved.get("env")))
-    if "algorithm" in custom and passed.get("algorithm") is None:
+    if LOSS in custom and "algorithm" not in custom and passed.get("algorithm") is None:
         saved = _without_loss(saved)
     return from_dict(saved, **passed)
 
 
 def _without_loss(saved: dict[str, Any]) -> dict[str, Any]:
-    """Take one of Rookery's algorithms that was given another loss for what it is without: it acts in the same way."""
-    values = saved.get("algorithm")
-    if not isinstance(values, dict) or values.get("loss") is None:
-        return saved
-    names = {entry.algorithm.split(":")[1]: name for name, entry in reversed(systems.SYSTEMS.items())}
-    if values.get("class") not in names:
-        return saved
-    custom = [part for part in saved["custom"] if part != "algorithm"]
-    return saved | {"system": names[values["class"]], "algorithm": values | {"loss": None}, "custom": custom}
+    """Take an algorithm that was given another loss for what it is without: it acts in the same way."""
+    rest = {"algorithm": saved["algorithm"] | {"loss": None}, "custom": [part for part in saved["custom"] if part != LOSS]}
+    if isinstance(names := saved.get("references"), dict):
+        rest["references"] = {part: name for part, name in names.items() if part != LOSS}
+    return saved | rest
 
 
 def loaded_policy(cfg: Config, directory: Path, *, seed: int = 0) -> tuple[Any, dict[str, Any]]:

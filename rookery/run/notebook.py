@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from rich.console import Console, Group
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from rookery.run.display import HISTORY, Header, Row, draw
@@ -17,6 +18,10 @@ WIDTH = 90
 MESSAGES = 8  # the last ones are shown
 PERIOD_SECONDS = 0.5  # a frame is some kilobytes to the browser
 STYLE = "white-space:pre;overflow-x:auto;line-height:1.25;font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace"
+GREY = (128, 128, 128)
+COLOURS = TerminalTheme(  # to be read on white and on black: black, red, green, yellow, blue, magenta, cyan, white
+    GREY, GREY, [GREY, (220, 60, 60), (22, 163, 74), (190, 130, 20), (59, 130, 246), (168, 85, 247), (8, 145, 178), GREY]
+)  # fmt: skip
 PAGE = f'<pre style="{STYLE}">{{code}}</pre>'
 _numbers = itertools.count(1)
 
@@ -77,14 +82,19 @@ class NotebookDisplay:
 
 
 def drawn(header: Header, row: Row | None, history: list[float], messages: list[str]) -> dict[str, Any]:
-    """Draw the panel below the messages: MIME type -> text."""
-    console = Console(
-        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor", legacy_windows=False,
-        force_jupyter=False, no_color=False,
-    )  # fmt: skip
-    lines: list[Any] = [Text(text, overflow="fold") for text in messages]
-    if row is not None:
-        lines.append(draw(header, row, history, console))
-    console.print(Group(*lines))
-    html = console.export_html(inline_styles=True, code_format=PAGE, clear=False)
-    return {"text/html": html, "text/plain": console.export_text().rstrip("\n")}
+    """Draw the panel below the messages: MIME type -> text. Without colours, letters stand for them."""
+    bundle = {}
+    for kind, plain in (("text/html", False), ("text/plain", True)):
+        console = Console(
+            file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system=None if plain else "standard",
+            legacy_windows=False, force_jupyter=False, no_color=plain,
+        )  # fmt: skip
+        lines: list[Any] = [Text(text, overflow="fold") for text in messages]
+        if row is not None:
+            lines.append(draw(header, row, history, console))
+        console.print(Group(*lines))
+        page = console.export_text if plain else lambda console=console: console.export_html(
+            theme=COLOURS, inline_styles=True, code_format=PAGE
+        )  # fmt: skip
+        bundle[kind] = page().rstrip("\n")
+    return bundle

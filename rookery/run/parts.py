@@ -11,28 +11,28 @@ import msgspec
 from rookery import references, systems
 
 
-class Part(NamedTuple):
+class Given(NamedTuple):
     value: Any  # None: it was not given
     name: str | None = None  # the reference that gives it again
     is_kind: bool = False  # a class or a function was given, or its name: it says nothing of the options
 
 
-def part_of(part: str, given: Any) -> Part:
+def part_of(part: str, given: Any) -> Given:
     """Make a part of what was given for it. part: "algorithm", "topology" or "torso"."""
     if given is None:
-        return Part(None)
+        return Given(None)
     if isinstance(given, str):
         if not references.is_reference(given):
             return _named(part, given)
         name = references.absolute(given)
-        return Part(_checked(part, references.made(name, WHAT[part]), name), name, is_kind=True)
+        return Given(_checked(part, references.made(name, WHAT[part]), name), name, is_kind=True)
     if not is_object(given):
         try:
             value = given()
         except TypeError as error:
             raise references.BadReference(f"{part}: {given.__name__} is called without arguments, and said: {error}") from error
-        return Part(_checked(part, value, given.__name__), _kind_name(given), is_kind=True)
-    return Part(given, None if part == "torso" else _kind_name(type(given)))
+        return Given(_checked(part, value, given.__name__), _kind_name(given), is_kind=True)
+    return Given(given, None if part == "torso" else _kind_name(type(given)))
 
 
 def _kind_name(kind: Any) -> str | None:
@@ -43,9 +43,9 @@ def _kind_name(kind: Any) -> str | None:
 WHAT = {"algorithm": "algorithm", "topology": "topology", "torso": "network"}
 
 
-def _named(part: str, given: str) -> Part:
+def _named(part: str, given: str) -> Given:
     if part == "topology":
-        return Part(systems.topology_named(given)())
+        return Given(systems.topology_named(given)())
     raise references.BadReference(f"{part} {given!r}: a name is written as path/to/file.py:Name or module:Name")
 
 
@@ -55,13 +55,17 @@ def _checked(part: str, value: Any, name: str) -> Any:
         if hasattr(value, "init") and hasattr(value, "apply"):
             return value if isinstance(value, tuple) else (value.init, value.apply)
         if not (isinstance(value, tuple) and len(value) == 2 and all(map(callable, value))):
-            raise references.BadReference(f"{name} gives a {type(value).__name__}: a network is (init, apply), or a flax module")
+            raise references.BadReference(f"{name} gives a {_kind(value)}: a network is (init, apply), or a flax module")
         return value
     needed = "build" if part == "algorithm" else "drive"
     if not dataclasses.is_dataclass(value) or isinstance(value, type) or not hasattr(value, needed):
-        what = f"a frozen dataclass with `{needed}` (examples/custom_{part}.py)"
-        raise references.BadReference(f"{name} gives a {type(value).__name__}: {'an' if part[0] in 'aeiou' else 'a'} {part} is {what}")
+        what = f"{'an' if part[0] in 'aeiou' else 'a'} {part} is a frozen dataclass with `{needed}`"
+        raise references.BadReference(f"{name} gives a {_kind(value)}: {what} (examples/custom_{part}.py)")
     return value
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
 
 
 def is_object(given: Any) -> bool:

@@ -67,7 +67,8 @@ def known_config(run: Run, *, trust: bool = False, how: str = "resume", **given:
     names = trusted.allowed(saved, run_argument(run.name, run.shown), given, trust=trust, how=how)
     if how == "resume":
         typed = " ".join(f"{trusted.FLAGS[part]} FILE.py:NAME" for part in saved.get("custom", ()) if part in trusted.FLAGS)
-        call = f"`rookery.resume({str(run.shown)!r}, {{}})` in Python" + (f", or {typed} where they have names" if typed else "")
+        call = f"`rookery.resume({str(run.shown)!r}, {{}})` in Python"
+        call += f", or {typed} where they have names" if typed else ""
     else:
         call = f"`rookery.load({str(run.shown)!r}, {{}})` in Python is its policy"
     return from_dict(saved, **given, names=names, call=call)
@@ -168,7 +169,7 @@ def changes(saved: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[str, 
 
 
 def _is_option(name: str) -> bool:
-    """Where a run is may change, what is there, and where its code is."""
+    """Tell options from facts of the machine and the place: where a run is may change, what is there, and where its code is."""
     return not name.startswith(("machine.", "references.")) and name not in ("run.runs", trusted.SIGNATURE)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rookery.run import checkpoint
 from rookery.run.directory import LAST, Run, run_argument
 from rookery.run.display import Row
+from rookery.run.returns import of_seeds
 from rookery.types import Agent
 
 
@@ -83,6 +84,7 @@ def metrics_of(trainer: Any) -> dict[str, Any]:
         "updates": p.updates,
         "episodes": p.episodes,
         "return_mean": trainer.return_mean,
+        **of_seeds(p.report),
         "eval_return_mean": trainer.eval_return_mean,
         "eval_return_best": trainer.best.eval_return_mean,
         **{f"eval_return_mean/{name}": mean for name, mean in trainer.eval_of_others.items()},

@@ -56,4 +56,5 @@ class TensorBoard:
 def table(config: Mapping[str, Any]) -> str:
     """Write options as a table in Markdown, which TensorBoard shows as one."""
     cell = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
-    return "\n".join(["| option | value |", "|---|---|", *(f"| {cell(key)} | {cell(value)} |" for key, value in flat(dict(config)))])
+    rows = (f"| {cell(key)} | {cell(value)} |" for key, value in flat(dict(config)))
+    return "\n".join(["| option | value |", "|---|---|", *rows])

@@ -22,6 +22,7 @@ from rookery import envs
 from rookery.data.files import Gone
 from rookery.run import boards, checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
+from rookery.run.budget import TrainingClock
 from rookery.run.callbacks import Callbacks, OnCheckpoint, OnEnd, OnEvaluation, OnStep
 from rookery.run.calling import Caller
 from rookery.run.contents import caught_up, contents_of, loaded_for, meta_of
@@ -33,7 +34,7 @@ from rookery.run.kept import BestPolicy, resumable
 from rookery.run.loading import policy_of
 from rookery.run.meter import Meter
 from rookery.run.resuming import Resumption, take_over
-from rookery.run.returns import ReturnWindow
+from rookery.run.returns import ReturnWindow, of_seeds
 from rookery.run.saving import Milestones, Saver, insist
 from rookery.run.standing import Result, last_good, metrics_of, num_parameters, row_of
 from rookery.run.watchdog import Watchdog
@@ -126,6 +127,7 @@ class Trainer:
         self._saved_at = self._evaluated_at = 0
         self._done = (0, 0)  # steps and updates at the last row
         self._untold: list[Any] = []  # episodes that ended while it was drained for a checkpoint: the next progress tells them
+        self._clock, self._updates_before = TrainingClock(), 0
 
     # ----------------------------------------------------------------------------------------------- driving
 
@@ -146,6 +148,7 @@ class Trainer:
         self._tell_episodes(progress.finished, now)
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self.meter.add(now, progress)
+        self._clock.look(now - self.resumed_at, progress, updates_before=self._updates_before)
         for incident in progress.incidents:
             self._journal.incident(incident)
         if self._resumption is None:  # else only a sign of life
@@ -202,8 +205,8 @@ class Trainer:
             self.stopped_because = f"trained for {options.total_steps:,} steps"
         elif options.total_updates is not None and updates >= options.total_updates:
             self.stopped_because = f"made {options.total_updates:,} updates"
-        elif options.seconds is not None and self.seconds >= options.seconds:
-            self.stopped_because = f"{options.seconds:g} seconds are over"
+        elif (over := self._clock.over(options.seconds, self.seconds, progress)) is not None:
+            self.stopped_because = over
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
@@ -309,7 +312,8 @@ class Trainer:
             self.resumed_at = float(tree["trainer"]["seconds"])
             resumption = resumption.at(self._snapshot, told=self.returns.episodes)
             self._evaluated_at = int(tree["trainer"].get("evaluated_at", resumption.updates))
-        self._resumption, self._saved_at = resumption, resumption.updates
+        self._resumption = resumption
+        self._saved_at = self._updates_before = resumption.updates
         self._journal.begin_at(resumption.env_steps)
         self._began = time.perf_counter() - self.resumed_at
         self.meter = Meter(self.plan, overlaps=self.config.topology.overlaps, updates=resumption.updates)
@@ -358,7 +362,9 @@ class Trainer:
 
     @property
     def return_mean(self) -> float | None:
-        return self.returns.return_mean
+        """Mean return of the last 100 training episodes; of several seeds, the mean of what each has."""
+        each = of_seeds(self.progress.report if self.progress else {})
+        return sum(each.values()) / len(each) if each else self.returns.return_mean
 
     @property
     def kept(self) -> str:

@@ -77,10 +77,10 @@ def allowed(
     typed = " ".join(f"{FLAGS[part]} {shlex.quote(text)}" for part, text in parts.items() if part in FLAGS)
     again = f"name it yourself, `rookery resume {run} {typed}`, or " if how == "resume" and typed else ""
     raise NotTrusted(
-        f"{run} names code: {', '.join(f'{part} {text!r}' for part, text in parts.items())}. Code is imported if you have signed "
-        "the config that names it, and this one has no signature of your key: it came from somebody else, was changed, or the key "
-        f"is gone. Nothing was imported. Look at what is named; then {again}take it as it is, `rookery {how} {run} --trust` "
-        "(in Python trust=True)"
+        f"{run} names code: {', '.join(f'{part} {text!r}' for part, text in parts.items())}. Code is imported if you have "
+        "signed the config that names it, and this one has no signature of your key: it came from somebody else, was changed, "
+        f"or the key is gone. Nothing was imported. Look at what is named; then {again}take it as it is, "
+        f"`rookery {how} {run} --trust` (in Python trust=True)"
     )
 
 

@@ -13,6 +13,7 @@ import rookery
 from rookery import ops
 from rookery.algorithms import a2c, pg, ppo, vtrace
 from rookery.networks import NetworkConfig
+from rookery.run import config
 from rookery.run.config import ConfigError, resolve
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.async_gradients import AsyncGradients
@@ -116,9 +117,11 @@ def penalised(params, rollout, *, model, config):
 def test_a_run_by_a_loss_of_ones_own_says_so_and_is_loaded_without_it(topology, tmp_path):
     options = SMALL | ({} if topology is None else {"topology": topology, "num_envs": 4})
     result = rookery.train("impala", loss=penalised, total_updates=3, runs=str(tmp_path), run="r", **options)
-    assert result.metrics["system"] == "VTrace" and "loss/size" in (tmp_path / "r" / "metrics.jsonl").read_text()
+    assert "loss/size" in (tmp_path / "r" / "metrics.jsonl").read_text()
     saved = json.loads((tmp_path / "r" / "config.json").read_text())
-    assert saved["config"]["custom"] == ["algorithm"] and "penalised" in saved["config"]["algorithm"]["loss"]
+    assert saved["config"]["custom"] == ["algorithm.loss"] and "penalised" in saved["config"]["algorithm"]["loss"]
+    with pytest.raises(ConfigError, match=r"algorithm.loss of its own.*algorithm=\.\.\."):
+        config.from_dict(saved["config"])
     policy = rookery.load(result.run)
     assert [policy(i)[0] for i in range(4)] == [result.policy(i)[0] for i in range(4)]
     with_it = rookery.load(result.run, algorithm=vtrace.VTrace(loss=penalised, network=NetworkConfig(hidden=(4,))))

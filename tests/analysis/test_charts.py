@@ -53,6 +53,16 @@ def test_each_environment_is_a_panel_and_each_group_a_line_and_the_caption_says_
     assert any("a2c/CartPole-v1-3 failed" in note for note in found.notes)
 
 
+def test_runs_that_were_evaluated_once_are_dots(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / f"run-{seed}", seed=seed, points=[(0, 0.0), (100 + seed, 1.0)], eval_return_mean=5.0 + seed)
+    found = chart(tmp_path, "run-*", y="eval")
+    assert found.is_dots and found.caption() == "Runs have one point each, at their end: a dot for each."
+    (dots,) = figure.draw(found).axes[0].lines
+    assert list(dots.get_xdata()) == [102] * 3 and list(dots.get_ydata()) == [5, 6, 7]
+    assert "their mean" in text_chart(found, colour=False)
+
+
 def test_what_no_run_has_is_answered_with_what_there_is(runs):
     with pytest.raises(RunError, match="Did you mean 'loss/value'"):
         chart(runs, "ppo", y="loss/valu")
@@ -83,6 +93,12 @@ def test_labels_beside_the_lines_stand_apart_and_outside(tmp_path):
     assert len(boxes) == 4 and all(right < box.x0 and box.x1 < width for box in boxes.values())
     stacked = sorted(boxes.values(), key=lambda box: box.y0)
     assert all(below.y1 <= above.y0 + 4 for below, above in pairwise(stacked))
+
+
+def test_dollars_in_names_are_dollars(tmp_path):
+    write_run(tmp_path / "cost $5 or $\\nix{$", env="$\\frac$")
+    made = plot(find(["cost*"], root=tmp_path), tmp_path / "a.svg", title="$\\nix$ and {")
+    assert "$\\nix$ and {" in drawn(made)
 
 
 def test_places_are_moved_apart_as_little_as_may_be():

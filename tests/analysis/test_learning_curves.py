@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from run_files import write_run
 
-from rookery.analysis import Series, curve, iqm
+from rookery.analysis import Series, bootstrap, curve, iqm
 from rookery.analysis.history import read
 
 
@@ -34,6 +34,14 @@ def test_from_five_seeds_on_the_band_is_a_bootstrap_that_draws_whole_runs():
     assert np.isnan(curve(seeds, band="none").low).all() and np.isnan(curve(seeds[:1]).high).all()
 
 
+def test_the_band_is_the_interval_of_the_middle_at_each_point():
+    ends = [1.0, 4.0, 2.0, 8.0, 5.0, 7.0, 3.0, 12.0]
+    for middle, statistic in (("mean", np.mean), ("iqm", iqm)):
+        found = curve([line(0, 1, end) for end in ends], points=3, middle=middle)
+        wanted = bootstrap(ends, statistic)
+        assert (found.low[-1], found.high[-1]) == pytest.approx(wanted[1:], abs=0.05 * (wanted.high - wanted.low))
+
+
 def test_one_that_failed_is_missing_from_there_and_one_that_was_done_keeps_its_last_value(tmp_path):
     points = [(steps, 1.0) for steps in range(0, 1001, 100)]
     whole = read(write_run(tmp_path / "whole", points=points))
@@ -55,8 +63,8 @@ def test_one_that_begins_late_is_missing_before():
     assert found.there.tolist() == [1, 1, 2, 2, 2] and found.middle[0] == 0.0 and found.middle[-1] == 150.0
 
 
-def test_a_single_point_is_a_curve_and_none_is_none():
-    found = curve([Series(np.array([5.0]), np.array([2.0])), Series(np.array([5.0]), np.array([4.0]))])
+def test_single_points_stand_together_and_none_is_none():
+    found = curve([Series(np.array([4.9]), np.array([2.0])), Series(np.array([5.0]), np.array([4.0]))])
     assert found.x.tolist() == [5.0] and found.middle.tolist() == [3.0]
     nothing = Series(np.array([]), np.array([]))
     assert curve([nothing]) is None and curve([]) is None

@@ -4,7 +4,7 @@ import pytest
 from run_files import write_run
 
 from rookery.analysis import find
-from rookery.run.directory import RunError
+from rookery.run.directory import Run, RunError
 
 
 @pytest.fixture
@@ -98,7 +98,14 @@ def test_a_damaged_run_is_left_out_with_a_sentence_and_alone_it_is_an_error(runs
         find(["bad"])
 
 
-def test_failed_running_and_repeated_runs_are_told_of(runs):
+def test_a_run_that_is_being_written_counts_with_what_it_has(runs):
+    with Run.open(write_run(runs / "a", status=None)) as run:
+        run.lock()
+        assert [group.runs[0].status for group in find(["a"]).groups] == ["running"]
+        assert find(["a"]).notes == ("runs/a is still running: what it has so far is used.",)
+
+
+def test_failed_and_repeated_runs_are_told_of(runs):
     write_run(runs / "a", status="failed", reason="EnvironmentFailed: it hung\nTraceback")
     write_run(runs / "b", status=None)
     (write_run(runs / "c", seed=4) / "metrics.jsonl").write_text("nonsense\n")

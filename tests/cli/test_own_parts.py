@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import sys
 import warnings
 from pathlib import Path
 
@@ -135,7 +134,7 @@ def test_objects_without_a_name_are_asked_for_by_a_call_that_works(tmp_path, mon
             library.train("a2c", env="identity", torso=torso, total_steps=32, **options)
         again = library.resume("runs/r", torso=torso, total_steps=64)
         assert again.run == result.run and again.metrics["env_steps"] >= 64 and again.status == "done"
-        with pytest.raises(ConfigError, match="no option 'total_step'. Did you mean 'total_steps'"):
+        with pytest.raises(ConfigError, match=r"no option 'total_step'. Did you mean 'total_steps'"):
             library.resume("runs/r", torso=torso, total_step=64)
         assert rookery("resume", "r", "--network", "net_e.py:small", "--total-steps", "96", "--json").status == 0
         assert rookery("eval", "r", "--episodes", "1").status == 0, "and now it has a name"
@@ -161,7 +160,8 @@ def test_a_network_of_flax_and_a_topology_are_found_by_name(rookery):
     with forgotten():
         words = ["--env", "CartPole-v1", "--network", f"{EXAMPLES}/custom_network.py:Residual", "--num-envs", "4"]
         assert rookery("show", "ppo", *words, "--json").status == 0
-        shown = rookery("show", "impala", "--env", "catch", "--topology", f"{EXAMPLES}/custom_topology.py:Reuse", "--epochs", "3")
+        words = ["--topology", f"{EXAMPLES}/custom_topology.py:Reuse", "--epochs", "3"]
+        shown = rookery("show", "impala", "--env", "catch", *words)
         assert shown.status == 0 and "VTrace × Reuse" in shown.out and "E updates on each batch" in shown.out
 
 
@@ -170,8 +170,8 @@ REFUSED = {
     "no file": (["ppo", "--env", "grid.py:GridEnv"], "there is no file 'grid.py'"),
     "no module": (["ppo", "--env", "grids:GridEnv"], "there is no module 'grids'"),
     "no id": (["ppo", "--env", "grid_d:Grid-v3"], "has no 'Grid-v3': did you mean 'Grid-v0'"),
-    "raises": (["ppo", "--env", "broken.py:GridEnv"], "broken.py raises when it is imported, in broken.py line 2: ZeroDivisionError"),
-    "no network": (["ppo", "--env", "identity", "--network", "grid_c.py:GridEnv"], "gives a GridEnv: a network is (init, apply)"),
+    "raises": (["ppo", "--env", "broken.py:GridEnv"], "broken.py raises when it is imported, in broken.py line 2: Zero"),
+    "no network": (["ppo", "--env", "identity", "--network", "grid_c.py:GridEnv"], "gives a GridEnv: a network is (init,"),
     "no algorithm": (["ppo", "--env", "identity", "--algorithm", "grid_c.py:GridEnv"], "an algorithm is a frozen dataclass"),
     "no reference": (["ppo", "--env", "identity", "--algorithm", "Mine"], "is written as path/to/file.py:Name or module:Name"),
     "makes nothing": (["ppo", "--env", "broken2.py:make"], "'make' makes a NoneType: a gymnasium.Env is expected"),

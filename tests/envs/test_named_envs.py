@@ -25,7 +25,10 @@ def here(tmp_path, monkeypatch):
         yield tmp_path
 
 
-@pytest.mark.parametrize("id", ["grid_a.py:GridEnv", "grid_a:GridEnv", "grid_a.py:make_grid", "grid_b:Grid-v0", "grid_b.py:Grid-v0"])
+IDS = ["grid_a.py:GridEnv", "grid_a:GridEnv", "grid_a.py:make_grid", "grid_b:Grid-v0", "grid_b.py:Grid-v0"]
+
+
+@pytest.mark.parametrize("id", IDS)
 def test_a_name_makes_a_pool_in_this_process_and_in_others_that_answer_the_same(here, id):
     pools = [envs.make(id, 3, seed=1, processes=processes, size=4) for processes in (0, 2)]
     assert [type(pool) for pool in pools] == [SerialPool, ProcessPool]

@@ -1,4 +1,4 @@
-"""VectorEnvs of the user's own: classes, functions and objects; what they answer is checked, and the wrong autoreset refused."""
+"""VectorEnvs of the user's own: classes, functions and objects; answers are checked, a wrong autoreset is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.envs import EnvironmentFailed, Restarts
 from rookery.envs.pools.vector_envs import WrongAutoreset
 from rookery.envs.pools.vectorised import VectorisedPool
 from rookery.run.config import ConfigError, resolve
-from rookery.testing import advance, assert_next_step_autoreset, play, reference_episodes
+from rookery.testing import assert_next_step_autoreset, play, reference_episodes
 
 SMALL = {"rollout_length": 8, "network": {"hidden": (8,)}}
 
@@ -101,7 +101,7 @@ def raises(env):
 
 
 WRONG = {
-    "observation": ({"observation": lambda env: env.count[:1]}, r"its observations have the shape \(1, 1\), and \(2, 1\) was pro"),
+    "observation": ({"observation": lambda env: env.count[:1]}, r"its observations have the shape \(1, 1\), and \(2, 1\)"),
     "reward": ({"reward": lambda env: 1.0}, r"its rewards are float64 of shape \(\), and \(2,\) numbers are expected"),
     "flags": ({"terminated": lambda env: [None, "x"]}, "its terminations are"),
     "raises": ({"reward": raises}, r"step\(\) of its VectorEnv raised OSError\('the simulator is gone'\)"),
@@ -125,7 +125,7 @@ def test_what_is_answered_against_the_spaces_is_named_and_the_group_made_anew(mo
 
 
 def test_what_is_no_vectorenv_or_of_another_size_is_refused():
-    with pytest.raises(ValueError, match="made a CartPoleEnv: a gymnasium.vector.VectorEnv is expected"):
+    with pytest.raises(ValueError, match=r"made a CartPoleEnv: a gymnasium.vector.VectorEnv is expected"):
         envs.make(lambda num_envs: gymnasium.make("CartPole-v1").unwrapped, 2)
     with pytest.raises(ValueError, match=r"num_envs=2\) made a VectorEnv whose num_envs is 7"):
         envs.make(lambda num_envs: Counting(7), 2)

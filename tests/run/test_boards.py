@@ -2,6 +2,8 @@
 
 import json
 import logging
+import sys
+from types import SimpleNamespace
 
 import pytest
 from waiting import wait_for
@@ -9,6 +11,7 @@ from waiting import wait_for
 import rookery
 from rookery.run.boards import Boards, MissingExtra, grouped
 from rookery.run.config import ConfigError, resolve
+from rookery.run.wandb_board import WandbBoard
 
 SMALL = {"num_envs": 4, "rollout_length": 4, "network": {"hidden": (4,)}, "eval_episodes": 2, "env": "identity"}
 
@@ -61,13 +64,13 @@ def test_names_are_grouped_and_what_is_no_number_or_told_elsewhere_is_left_out()
     }  # fmt: skip
     assert grouped(row, {"collectors": 2}) == {
         "time/seconds": 1.5, "time/env_steps": 640, "time/updates": 10, "rollout/return_mean": 2.0, "train/entropy": 0.5,
-        "loss/q": 0.1, "health/dead_units": 0.0, "time/env": 0.5, "system/rss_mb": 100.0, "system/collectors": 2, "my/thing": 7.0,
-        "train/policy_lag_mean": 0.0,
+        "loss/q": 0.1, "health/dead_units": 0.0, "time/env": 0.5, "system/rss_mb": 100.0, "system/collectors": 2,
+        "my/thing": 7.0, "train/policy_lag_mean": 0.0,
     }  # fmt: skip
 
 
 def test_a_project_without_its_board_is_refused():
-    with pytest.raises(ConfigError, match="--wandb-project x .* needs --wandb"):
+    with pytest.raises(ConfigError, match=r"--wandb-project x .* needs --wandb"):
         resolve("a2c", env="identity", wandb_project="x")
 
 
@@ -91,6 +94,31 @@ def test_a_run_is_in_wandb_offline_with_its_evaluations_and_the_numbers_of_a_cal
     assert rows[-1]["eval/return_mean"] == result.metrics["eval_return_mean"]
     told = [row for row in rows if "rollout/return_mean" in row]
     assert len(told) >= 4 and told[-1]["env_steps"] >= 64 and told[-1]["my/number"] == 7.0 and "loss/policy" in told[-1]
+
+
+@pytest.mark.parametrize("mode, account, then", [
+    ("online", False, "offline"), ("online", True, None), ("offline", False, None)
+])  # fmt: skip
+def test_without_an_account_wandb_is_offline_and_nobody_is_asked(tmp_path, monkeypatch, mode, account, then):
+    asked, said = {}, []
+
+    def init(**how):
+        asked.update(how)
+        offline = mode == "offline" or how["mode"] == "offline"
+        return SimpleNamespace(define_metric=lambda *a, **k: None, offline=offline, dir=f"{tmp_path}/x/files", url="https://there")
+
+    def login(*, prompt, verify):
+        assert not prompt and mode == "online"
+        return account
+
+    fake = SimpleNamespace(
+        init=init, login=login, Settings=dict, setup=lambda: SimpleNamespace(settings=SimpleNamespace(mode=mode))
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    WandbBoard(tmp_path / "r", project="p", run_id="1", config={}, say=said.append)
+    assert asked["mode"] == then and asked["id"] == "1" and asked["resume"] == "allow"
+    assert said == ["W&B: https://there"] if account else f"wandb sync {tmp_path}/x" in said[0]
+    assert ("wandb login" in said[0]) == (then == "offline")
 
 
 def read(path):

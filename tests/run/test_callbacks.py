@@ -125,7 +125,7 @@ def test_an_evaluation_may_stop_a_run_and_only_stop_does(tmp_path):
     assert repr(STOP) == "rookery.STOP"
 
 
-@pytest.mark.parametrize("name", ["on_step", "on_evaluation", "on_checkpoint", "on_end"])
+@pytest.mark.parametrize("name", ["on_step", "on_checkpoint", "on_end"])
 def test_one_that_raises_ends_the_run_with_its_name_and_a_checkpoint_of_where_it_stood(tmp_path, name):
     def breaks(event):
         if name == "on_end" or event.updates >= 3:

@@ -116,8 +116,9 @@ def test_values_that_no_file_holds_are_named_or_must_be_passed_again():
 def test_an_algorithm_takes_the_place_of_a_systems_own_and_keeps_its_topology():
     made = resolve("impala", algorithm=Mine, env="CartPole-v1", collectors=2)
     assert made.system == "Mine" and made.algorithm == Mine(), "presets speak of the system's own algorithm"
-    assert made.topology == ActorLearner(num_envs=resolve("impala", env="CartPole-v1").topology.num_envs, groups=1, collectors=2)
-    assert made.run.total_steps == resolve("impala", env="CartPole-v1").run.total_steps
+    preset = resolve("impala", env="CartPole-v1")
+    assert made.topology == ActorLearner(num_envs=preset.topology.num_envs, groups=1, collectors=2)
+    assert made.run.total_steps == preset.run.total_steps
     words = shlex.split(config.command(made))
     assert words[2:7] == [f"{__file__}:Mine", "--env", "CartPole-v1", "--topology", "actor-learner"]
 

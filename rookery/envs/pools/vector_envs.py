@@ -53,7 +53,7 @@ class Passed:
         if num_envs != self.env.num_envs:
             raise ValueError(
                 f"this {type(self.env).__name__} steps {self.env.num_envs} environments, and {num_envs} in a group were asked "
-                f"for: num_envs={self.env.num_envs} and groups=1, or pass a function f(num_envs) that makes as many as are needed"
+                f"for: num_envs={self.env.num_envs} and groups=1, or pass a function f(num_envs) that makes them"
             )
         return self.env
 
@@ -71,7 +71,8 @@ class VectorMaker:
         made = self.make(num_envs=num_envs, **self.options, **more)
         name = getattr(self.make, "__name__", type(self.make).__name__)
         if not isinstance(made, VectorEnv):
-            raise ValueError(f"{name}(num_envs={num_envs}) made a {type(made).__name__}: a gymnasium.vector.VectorEnv is expected")
+            what = f"{name}(num_envs={num_envs}) made a {type(made).__name__}"
+            raise ValueError(f"{what}: a gymnasium.vector.VectorEnv is expected")
         if (many := getattr(made, "num_envs", None)) != num_envs:
             raise ValueError(f"{name}(num_envs={num_envs}) made a VectorEnv whose num_envs is {many}")
         return made
@@ -102,8 +103,9 @@ def taken(answered: Any, space: Space, B: int) -> tuple[PyTree, np.ndarray, np.n
         observation, reward, terminated, truncated, _ = answered
     except (TypeError, ValueError):
         raise WrongAnswer("step() answers (observations, rewards, terminations, truncations, infos)") from None
-    rows = [_row(name, value, B) for name, value in (("rewards", reward), ("terminations", terminated), ("truncations", truncated))]
-    return copied(observation, space, B), rows[0].astype(np.float32), rows[1].astype(bool), rows[2].astype(bool)
+    reward = _row("rewards", reward, B).astype(np.float32)
+    ends = [_row(name, value, B).astype(bool) for name, value in (("terminations", terminated), ("truncations", truncated))]
+    return copied(observation, space, B), reward, ends[0], ends[1]
 
 
 def copied(observation: Any, space: Space, B: int) -> PyTree:

@@ -187,7 +187,7 @@ class VectorisedPool:
 
     def _step(self, group: int, action: PyTree) -> tuple[PyTree, Array, Array, Array]:
         if not self._checked:
-            return self._envs[group].step(action)[:4]  # type: ignore[return-value]
+            return self._envs[group].step(action)[:4]
         try:
             return taken(self._envs[group].step(action), self._observation, len(self._ids[group]))
         except (Exception, SystemExit) as error:
