@@ -56,8 +56,8 @@ def resume(
     result = rookery.resume("runs/first", total_steps=600_000)
 
     Parts of your own that have names (classes and functions of modules and files) are found again by them where you have
-    trained the run; others are passed again. trust: import what the run's config names, whoever wrote it. options: what shall be
-    other than it was, by name. progress and on_...: as for `train`.
+    trained the run; others are passed again. trust: import what the run's config names, whoever wrote it. options: what shall
+    be other than it was, by name. progress and on_...: as for `train`.
     """
     startup.prepare()
     run = Run.open(path, root)
@@ -68,8 +68,9 @@ def resume(
 
 
 def continued(
-    run: Run, cfg: config.Config, *, began: float | None = None, callbacks: Callbacks | None = None, progress: bool | None = False
-) -> Trainer:
+    run: Run, cfg: config.Config, *, began: float | None = None, callbacks: Callbacks | None = None,
+    progress: bool | None = False,
+) -> Trainer:  # fmt: skip
     """Make a trainer that goes on in that run's directory with `cfg`, which may differ from the run's own in its options."""
     directory = resumable(run)
     meta, options = checkpoint.read_meta(directory), cfg.run

@@ -258,6 +258,8 @@ def resolve(
     # a preset speaks of the system's own algorithm and topology; what another does not have, or means otherwise, is left out
     taken = ("topology", "run") if own.value is not None else tuple(parts)
     given = systems.merged({option: value for option, value in given.items() if owners.get(option) in taken}, options)
+    if fitting.has_core(given) and "rollout_length" not in options and fitting.chooses_length(parts["algorithm"]):
+        given["rollout_length"] = None  # the longest: see `fitting.settled`
     names = _names(env, algorithm=own.name if name not in systems.SYSTEMS else None, topology=placed.name, torso=network.name)
     changed = _with_options(parts, _fitting_vector(env, given, owners), name)
     return Config(system=name, env=env, env_options=env_options, torso=network.value, names=names, **changed)

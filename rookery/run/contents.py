@@ -22,7 +22,7 @@ def contents_of(tree: PyTree, cfg: Config, progress: Progress, spec: Spec, shown
 
 
 def meta_of(cfg: Config, progress: Progress, seconds: float, spec: Spec) -> dict[str, Any]:
-    """Return what is said of a policy beside its parameters: whose it is, how long it was trained, and the spaces it acts in."""
+    """Return what is said of a policy beside its parameters: whose it is, how long it was trained, in which spaces it acts."""
     meta = {"system": cfg.system, "env": cfg.env_name, "env_steps": progress.env_steps, "updates": progress.updates}
     return meta | {"seconds": seconds, "config": plain(cfg.to_dict()), "spec": record_of(spec)}
 

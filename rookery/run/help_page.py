@@ -65,8 +65,9 @@ def of_groups(prog: str, about: str, general: Sequence[Described], parts: Sequen
 
 
 def _of_parts(
-    prog: str, about: str, names: Sequence[str], values: Sequence[Mapping[str, Any]], env: tuple[str, dict[str, Any]], flags: Any
-) -> str:
+    prog: str, about: str, names: Sequence[str], values: Sequence[Mapping[str, Any]], env: tuple[str, dict[str, Any]],
+    flags: Any,
+) -> str:  # fmt: skip
     from rookery.run.options import described_in_general
 
     table, (id, env_options) = described.table(), env

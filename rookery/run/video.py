@@ -83,7 +83,9 @@ def write_video(run: str, options: VideoOptions) -> dict[str, Any]:
     require_video("rookery video")
     if options.out is not None:
         check_kind(Path(options.out))
-    played = opened(run, which=options.which, root=options.runs, stochastic=options.stochastic, trust=options.trust, how="video")
+    played = opened(
+        run, which=options.which, root=options.runs, stochastic=options.stochastic, trust=options.trust, how="video"
+    )
     out = played.run.path / "videos" / f"{played.checkpoint.name}.mp4" if options.out is None else Path(options.out)
     stage, pool = played.on_stage(view=options.view, text=False)
     try:
