@@ -71,11 +71,13 @@ def _kind(value: Any) -> str:
 def converted(values: Any, kind: Any) -> Any:
     """Make a dataclass from plain values. What msgspec remembers of a class lies in the class and cannot be pickled: a class of
     the user's may have to travel with all that is in it, so that is taken off again."""
+    if kind.__module__.startswith("rookery."):
+        return msgspec.convert(values, kind)
     try:
         return msgspec.convert(values, kind)
     finally:
         for one in _kinds(kind):
-            if not one.__module__.startswith("rookery.") and "__msgspec_cache__" in vars(one):
+            if "__msgspec_cache__" in vars(one):
                 del one.__msgspec_cache__
 
 
