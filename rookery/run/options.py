@@ -21,7 +21,7 @@ from rookery.run.config import Config, ConfigError, text, value_of
 from rookery.run.glossary import meaning
 
 TRUST = "Import what the run's config names, though you have not signed it."
-REFERENCE = "FILE.py:NAME|MODULE:NAME"
+OWN = "One of your own: FILE.py:NAME or MODULE:NAME."
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
 
@@ -59,10 +59,10 @@ def parse(prog: str, args: Sequence[str], base: Config, *, resumes: bool = False
         ("topology", Annotated[str, tyro.conf.arg(
             metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")],
             _topology_flag(base)),
-        ("own_algorithm", Annotated[str | None, tyro.conf.arg(name="algorithm",
-            metavar=REFERENCE, help="One of your own, in the place of the system's.", help_behavior_hint="")], None),
-        ("own_network", Annotated[str | None, tyro.conf.arg(name="network",
-            metavar=REFERENCE, help="One of your own: (init, apply), or what makes it.", help_behavior_hint="")], None),
+        ("own_algorithm", Annotated[str | None, tyro.conf.arg(
+            name="algorithm", metavar="NAME", help=OWN, help_behavior_hint="")], None),
+        ("own_network", Annotated[str | None, tyro.conf.arg(
+            name="network", metavar="NAME", help=OWN, help_behavior_hint="")], None),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
         ("json", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
