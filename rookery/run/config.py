@@ -22,7 +22,7 @@ from rookery import envs, foreign_names, ranges, references, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup, trust
-from rookery.run.parts import Given, is_object, part_of, plain_values, unplain
+from rookery.run.parts import Given, converted, is_object, part_of, plain_values, unplain
 from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.topologies.plan import Plan
@@ -384,7 +384,7 @@ def _converted(values: dict[str, Any], kind: Any, own: dict[str, Any] | None = N
     own: values that are not plain, for a dataclass of the user's; msgspec may not know their types."""
     _check_names(values, kind)
     if not own:
-        return msgspec.convert(values, kind)
+        return converted(values, kind)
     hints = get_type_hints(kind, include_extras=True)
     return kind(**{name: msgspec.convert(value, hints[name]) for name, value in values.items()}, **own)
 
@@ -596,7 +596,7 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
             raise ConfigError(unknown_option(option, type(part).__name__, sorted(names)))
     changed = dataclasses.replace(part, **values)
     try:
-        return msgspec.convert(msgspec.to_builtins(changed), type(part))
+        return converted(msgspec.to_builtins(changed), type(part))
     except msgspec.ValidationError as error:
         raise ConfigError(f"{type(part).__name__}: {error}") from None
     except TypeError:  # a user's own dataclass may hold what is no plain value
