@@ -450,6 +450,8 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
 
 
 def _unknown_option(option: str, owner: str, known: list[str]) -> str:
+    if option == "loss":
+        return f"{owner} takes no loss of your own: a2c, pg, impala and ppo do. Or copy its file: examples/copied_algorithm.py"
     near = difflib.get_close_matches(option, known, n=1)
     return f"{owner} has no option {option!r}." + (f" Did you mean {near[0]!r}?" if near else f" Options: {', '.join(known)}.")
 
