@@ -620,6 +620,8 @@ def unknown_option(option: str, owner: str, known: list[str]) -> str:
     """Say that there is no such option: by its name of here where it is another library's, else with the nearest one."""
     if (told := foreign_names.option(option, known, flags=False, owner=owner)) is not None:
         return f"{told}."
+    if option == "loss":
+        return f"{owner} takes no loss of your own: a2c, pg, impala and ppo do. Or copy its file: examples/copied_algorithm.py"
     known = [name for name in known if "." not in name]
     near = difflib.get_close_matches(option, known, n=1)
     return f"{owner} has no option {option!r}." + (f" Did you mean {near[0]!r}?" if near else f" Options: {', '.join(known)}.")
