@@ -188,14 +188,15 @@ def _no_module(name: str, missing: str, text: str) -> str:
 
 
 def _file(path: Path) -> ModuleType:
+    real = path.resolve()
+    if real in _imported:
+        return _imported[real]
     if not path.is_file():
         folder = path.parent
         close = difflib.get_close_matches(path.name, [one.name for one in folder.glob("*.py")], n=1)
         hint = f" Did you mean {_shown(folder / close[0])!r}?" if close else ""
         raise BadReference(f"there is no file {_shown(path)!r}, seen from {Path.cwd()}.{hint}")
-    real = path.resolve()
-    if real not in _imported:
-        _imported[real] = _import_file(real)
+    _imported[real] = _import_file(real)
     return _imported[real]
 
 

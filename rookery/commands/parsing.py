@@ -71,7 +71,9 @@ def base_of(command: str, args: list[str], env_default: str | None = None) -> tu
     startup.prepare()
     words = args[1:] if named is not None else args
     if path is None:
-        return config.resolve(named, env=env or env_default or "CartPole-v1", **own), config_files.NO_FILE, words
+        core = peek(args, "--network.core")  # a default depends on it
+        network = {"network": {"core": core}} if core in ("lstm", "gru") else {}
+        return config.resolve(named, env=env or env_default or "CartPole-v1", **own, **network), config_files.NO_FILE, words
     file = config_files.read(path, peek(args, "--runs") or "runs")
     if env is None and file.env is None:
         env = env_default or ("CartPole-v1" if explained else None)

@@ -22,7 +22,7 @@ from rookery import envs, foreign_names, ranges, references, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup, trust
-from rookery.run.parts import Given, is_object, part_of, plain_values, unplain
+from rookery.run.parts import Given, converted, is_object, part_of, plain_values, unplain
 from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.topologies.plan import Plan
@@ -258,6 +258,8 @@ def resolve(
     # a preset speaks of the system's own algorithm and topology; what another does not have, or means otherwise, is left out
     taken = ("topology", "run") if own.value is not None else tuple(parts)
     given = systems.merged({option: value for option, value in given.items() if owners.get(option) in taken}, options)
+    if fitting.has_core(given) and "rollout_length" not in options and fitting.chooses_length(parts["algorithm"]):
+        given["rollout_length"] = None  # the longest: see `fitting.settled`
     names = _names(env, algorithm=own.name if name not in systems.SYSTEMS else None, topology=placed.name, torso=network.name)
     changed = _with_options(parts, _fitting_vector(env, given, owners), name)
     return Config(system=name, env=env, env_options=env_options, torso=network.value, names=names, **changed)
@@ -382,7 +384,7 @@ def _converted(values: dict[str, Any], kind: Any, own: dict[str, Any] | None = N
     own: values that are not plain, for a dataclass of the user's; msgspec may not know their types."""
     _check_names(values, kind)
     if not own:
-        return msgspec.convert(values, kind)
+        return converted(values, kind)
     hints = get_type_hints(kind, include_extras=True)
     return kind(**{name: msgspec.convert(value, hints[name]) for name, value in values.items()}, **own)
 
@@ -594,7 +596,7 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
             raise ConfigError(unknown_option(option, type(part).__name__, sorted(names)))
     changed = dataclasses.replace(part, **values)
     try:
-        return msgspec.convert(msgspec.to_builtins(changed), type(part))
+        return converted(msgspec.to_builtins(changed), type(part))
     except msgspec.ValidationError as error:
         raise ConfigError(f"{type(part).__name__}: {error}") from None
     except TypeError:  # a user's own dataclass may hold what is no plain value
@@ -618,6 +620,8 @@ def unknown_option(option: str, owner: str, known: list[str]) -> str:
     """Say that there is no such option: by its name of here where it is another library's, else with the nearest one."""
     if (told := foreign_names.option(option, known, flags=False, owner=owner)) is not None:
         return f"{told}."
+    if option == "loss":
+        return f"{owner} takes no loss of your own: a2c, pg, impala and ppo do. Or copy its file: examples/copied_algorithm.py"
     known = [name for name in known if "." not in name]
     near = difflib.get_close_matches(option, known, n=1)
     return f"{owner} has no option {option!r}." + (f" Did you mean {near[0]!r}?" if near else f" Options: {', '.join(known)}.")

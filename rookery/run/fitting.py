@@ -8,6 +8,7 @@ run of a hundred thousand with too few updates to learn in.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 COPIES = 50  # of the target network, at least, however short the run
@@ -25,6 +26,20 @@ def settled(algorithm: Any, *, total_steps: int, steps_per_row: float, separate:
     shortest, longest = algorithm.rollout_lengths
     rows = round(total_steps / (UPDATES * steps_per_row)) if separate else longest
     return dataclasses.replace(algorithm, rollout_length=min(longest, max(shortest, rows)))
+
+
+def chooses_length(algorithm: Any) -> bool:
+    """Tell whether an algorithm leaves the length of its rollouts to the run, where nobody says."""
+    return hasattr(algorithm, "rollout_lengths")
+
+
+def has_core(options: Mapping[str, Any]) -> bool:
+    """Tell whether options ask for a recurrent core, which learns nothing from before its rollout.
+
+    A2C by asynchronous gradients or in a ring, with the published 5 rows: 0.4 on cue-recall, and 1.0 with 32."""
+    network = options.get("network")
+    core = network.get("core", "none") if isinstance(network, Mapping) else getattr(network, "core", "none")
+    return core != "none"
 
 
 def fitted(algorithm: Any, *, total_steps: int, num_updates: int) -> Any:

@@ -20,7 +20,7 @@ from rookery.run import described, help_page
 from rookery.run.config import Config, ConfigError, groups, refuse, text, value_of
 from rookery.run.flags import Flags
 
-REFERENCE = "FILE.py:NAME|MODULE:NAME"
+OWN = "One of your own: FILE.py:NAME or MODULE:NAME."
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
 
@@ -145,10 +145,10 @@ def general_options(env: str, topology: str, env_options: dict[str, Any]) -> lis
         ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], env),
         ("topology", Annotated[str, tyro.conf.arg(
             metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")], topology),
-        ("own_algorithm", Annotated[str | None, tyro.conf.arg(name="algorithm",
-            metavar=REFERENCE, help="One of your own, in the place of the system's.", help_behavior_hint="")], None),
-        ("own_network", Annotated[str | None, tyro.conf.arg(name="network",
-            metavar=REFERENCE, help="One of your own: (init, apply), or what makes it.", help_behavior_hint="")], None),
+        ("own_algorithm", Annotated[str | None, tyro.conf.arg(
+            name="algorithm", metavar="NAME", help=OWN, help_behavior_hint="")], None),
+        ("own_network", Annotated[str | None, tyro.conf.arg(
+            name="network", metavar="NAME", help=OWN, help_behavior_hint="")], None),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="NAME=VALUE ...", help="Handed to the environment.", help_behavior_hint=hint)], ()),
     ]  # fmt: skip

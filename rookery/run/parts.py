@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -66,6 +66,25 @@ def _checked(part: str, value: Any, name: str) -> Any:
 
 def _kind(value: Any) -> str:
     return type(value).__name__
+
+
+def converted(values: Any, kind: Any) -> Any:
+    """Make a dataclass from plain values. What msgspec remembers of a class lies in the class and cannot be pickled: a class of
+    the user's may have to travel with all that is in it, so that is taken off again."""
+    if kind.__module__.startswith("rookery."):
+        return msgspec.convert(values, kind)
+    try:
+        return msgspec.convert(values, kind)
+    finally:
+        for one in _kinds(kind):
+            if "__msgspec_cache__" in vars(one):
+                del one.__msgspec_cache__
+
+
+def _kinds(kind: Any) -> list[Any]:
+    """List a dataclass and those inside it."""
+    inner = [hint for hint in get_type_hints(kind).values() if dataclasses.is_dataclass(hint)]
+    return [kind, *(one for hint in inner for one in _kinds(hint))]
 
 
 def is_object(given: Any) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery import references
+from rookery.run import startup
 from rookery.run.records import plain
 
 SIGNATURE = "signature"
@@ -92,8 +93,7 @@ FLAGS = {"env": "--env", "algorithm": "--algorithm", "torso": "--network", "topo
 
 def key_path() -> Path:
     """Return where the key of this user lies. RuntimeError where there is no home."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "rookery" / "key"
+    return startup.state_directory() / "key"
 
 
 def _digest(key: bytes, config: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import rookery
 from rookery import ops
 from rookery.algorithms import a2c, pg, ppo, vtrace
 from rookery.networks import NetworkConfig
-from rookery.run import config
+from rookery.run import config, options
 from rookery.run.config import ConfigError, resolve
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.async_gradients import AsyncGradients
@@ -34,9 +34,9 @@ def test_the_algorithms_own_loss_handed_over_makes_the_same_update(name, rng):
         total, told = OURS[name](params, rollout, model=model, config=config)
         return total, ppo.describe(told, rollout, config=config) if name == "ppo" else told
 
-    options = {"value_steps": 1} if name in ("a2c", "vtrace") else {}
+    given = {"value_steps": 1} if name in ("a2c", "vtrace") else {}
     rollout = random_rollout(rng)
-    expected, found = (updated(adapted(name, loss=loss, **options), rollout) for loss in (None, same))
+    expected, found = (updated(adapted(name, loss=loss, **given), rollout) for loss in (None, same))
     assert_trees_close(expected.state.params, found.state.params, rtol=1e-6, atol=1e-7)
     assert set(found.report) == set(expected.report) | {"loss/same"}
 
@@ -115,8 +115,8 @@ def penalised(params, rollout, *, model, config):
 
 @pytest.mark.parametrize("topology", [None, AsyncGradients(num_envs=4, workers=2)])
 def test_a_run_by_a_loss_of_ones_own_says_so_and_is_loaded_without_it(topology, tmp_path):
-    options = SMALL | ({} if topology is None else {"topology": topology, "num_envs": 4})
-    result = rookery.train("impala", loss=penalised, total_updates=3, runs=str(tmp_path), run="r", **options)
+    given = SMALL | ({} if topology is None else {"topology": topology, "num_envs": 4})
+    result = rookery.train("impala", loss=penalised, total_updates=3, runs=str(tmp_path), run="r", **given)
     assert "loss/size" in (tmp_path / "r" / "metrics.jsonl").read_text()
     saved = json.loads((tmp_path / "r" / "config.json").read_text())
     assert saved["config"]["custom"] == ["algorithm.loss"] and "penalised" in saved["config"]["algorithm"]["loss"]
@@ -130,7 +130,9 @@ def test_a_run_by_a_loss_of_ones_own_says_so_and_is_loaded_without_it(topology, 
 
 def test_the_topology_stays_that_of_the_algorithm_and_options_are_checked_as_ever():
     assert isinstance(resolve(vtrace.VTrace(loss=penalised), env="identity").topology, ActorLearner)
+    parsed, _ = options.parse("rookery", ["--learning-rate", "0.5"], resolve("a2c", env="identity", loss=a2c.loss))
+    assert parsed.algorithm.loss is a2c.loss and parsed.algorithm.learning_rate == 0.5
     with pytest.raises(ConfigError, match="learning_rate"):
         resolve("impala", env="identity", loss=penalised, learning_rate="fast")
-    with pytest.raises(ConfigError, match="has no option 'loss'"):
+    with pytest.raises(ConfigError, match="dqn takes no loss of your own: a2c, pg, impala and ppo do"):
         resolve("dqn", env="identity", loss=penalised)

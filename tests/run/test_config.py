@@ -113,6 +113,11 @@ def test_values_that_no_file_holds_are_named_or_must_be_passed_again():
         assert config.from_dict(saved, algorithm=made.algorithm).algorithm == made.algorithm
 
 
+def test_a_class_of_the_users_can_travel_with_all_that_is_in_it():
+    resolve(Mine(), env="identity", rollout_length=3)
+    assert "__msgspec_cache__" not in vars(Mine), "it cannot be pickled, and Ray's actors get the class itself"
+
+
 def test_an_algorithm_takes_the_place_of_a_systems_own_and_keeps_its_topology():
     made = resolve("impala", algorithm=Mine, env="CartPole-v1", collectors=2)
     assert made.system == "Mine" and made.algorithm == Mine(), "presets speak of the system's own algorithm"
