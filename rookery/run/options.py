@@ -18,7 +18,7 @@ import tyro
 from rookery import foreign_names, systems
 from rookery.ranges import Range, Seed, range_of
 from rookery.run.config import Config, ConfigError, groups, refuse, text, value_of
-from rookery.run.flags import Flags
+from rookery.run.flags import Flags, listed
 from rookery.run.glossary import meaning
 
 NUMBERS = tyro.constructors.ConstructorRegistry()
@@ -71,13 +71,13 @@ def parse(prog: str, args: Sequence[str], base: Config, flags: Any = Flags) -> t
     explained = bool({"-h", "--help"} & set(args))
     titled = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
-        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
+        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="See `rookery list envs`.")], base.env_name),
         ("topology", Annotated[str, tyro.conf.arg(
             metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")],
             systems.flag_of(_class_name(base.topology))),
         ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
             metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
-        ("flags", Annotated[flags, tyro.conf.OmitArgPrefixes], flags()),
+        *listed(flags),
     ]  # fmt: skip
     for title, part in titled.items():
         shown = _shown(part, explained)
@@ -103,7 +103,8 @@ def parse(prog: str, args: Sequence[str], base: Config, flags: Any = Flags) -> t
     changed = dict(zip(("run", "algorithm", "topology"), parts))
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
     asked = dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed)
-    return asked.settled(), _values(chosen.flags)  # once, for all that follows: it may have to make an environment
+    beside = {name: getattr(chosen, name) for name, *_ in listed(flags)}
+    return asked.settled(), beside  # once, for all that follows: it may have to make an environment
 
 
 def _shown(part: Any, explained: bool) -> Any:
