@@ -48,7 +48,7 @@ class WatchOptions:
     """One JSON line at the end: what was played."""
 
 
-class Seen(NamedTuple):
+class Looked(NamedTuple):
     """The episodes that were played to their end."""
 
     returns: list[float]
@@ -56,7 +56,7 @@ class Seen(NamedTuple):
     cut: int
 
 
-class _Pace:
+class _Tempo:
     """How long to wait for the next frame, and what the keys say."""
 
     def __init__(self, screen: Screen, fps: float) -> None:
@@ -81,9 +81,9 @@ class _Pace:
                 return
 
 
-def look(screen: Screen, stage: Stage, moments: Any, *, episodes: int, fps: float | None, title: str) -> Seen:
+def look(screen: Screen, stage: Stage, moments: Any, *, episodes: int, fps: float | None, title: str) -> Looked:
     """Show moment after moment until so many episodes have ended, or the one who looks leaves."""
-    seen, pace = Seen([], [], 0), _Pace(screen, fps or stage.fps)
+    seen, pace = Looked([], [], 0), _Tempo(screen, fps or stage.fps)
     for moment in moments:
         if not pace.skip:
             screen.show(stage.frame(), status_lines(title, moment, episodes, pace.fps))
