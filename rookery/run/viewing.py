@@ -14,7 +14,7 @@ import tyro
 from rookery.envs.stage import Stage, View
 from rookery.ranges import Range, Seed
 from rookery.run.playing import Moment, brief, describe, opened, play, report_of
-from rookery.run.screen import Place, Screen, has_display, open_screen
+from rookery.run.screen import Place, Screen, check_place, has_display, open_screen
 
 KEYS = "q leave  space hold  . step  n next  + - speed"
 AFTER_SECONDS = 1.0  # that the end of an episode stays
@@ -108,6 +108,7 @@ def watch_run(
     view: View = "env", where: Place = "auto",
 ) -> dict[str, Any] | None:  # fmt: skip
     """Show episodes of a run's policy, and return the report of those that were played to their end; None: of none."""
+    check_place(where)
     played = opened(run, which=which, root=root, stochastic=stochastic)
     begin = time.perf_counter()
     stage, pool = played.on_stage(view=view, text=where == "terminal" or not has_display())
