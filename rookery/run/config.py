@@ -89,7 +89,7 @@ class RunOptions:
     strict_security: bool = False
     """Refuse clusters and ports without token authentication, instead of warning."""
     video_every: Long | None = None
-    """Updates between videos of a greedy episode, in the run's videos/ (pip install 'rookery[video]'); None: without."""
+    """Updates between videos of a greedy episode."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
     wandb: bool = False
