@@ -1,4 +1,4 @@
-"""What SIGINT, SIGTERM and SIGHUP mean to the `rookery` command and to its processes: decided here and nowhere else.
+"""What SIGINT, SIGTERM and SIGHUP mean to the `rookery` command, to its processes and to `rookery.train`: decided here alone.
 
     the command has begun       there is nothing to save: it leaves at once
     inside `Saving(run)`        the run is told to stop; it saves and ends by itself. After GRACE_SECONDS, or at a second
@@ -184,6 +184,42 @@ def _say(number: int, more: str) -> None:
 
 def _name(number: int) -> str:
     return signal.Signals(number).name
+
+
+# ------------------------------------------------------------------------------------------------- in a program
+
+
+class Interruptible:
+    """While a program of the user's drives a run: the first SIGINT asks it to save and end, the next is Python's again.
+
+    Only where SIGINT is Python's, in the main thread; elsewhere whoever took it answers. `came`: whether there was one.
+    """
+
+    def __init__(self, run: Saved) -> None:
+        self._run, self._mine, self.came = run, False, False
+
+    def __enter__(self) -> Interruptible:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            try:
+                signal.signal(signal.SIGINT, self._answer)
+                self._mine = True
+            except ValueError:  # not the main thread
+                pass
+        return self
+
+    def _answer(self, number: int, frame: Any) -> None:
+        self._give_back()
+        if not self._run.interrupt(_name(number)):  # there is nothing to save
+            raise KeyboardInterrupt
+        self.came = True
+
+    def _give_back(self) -> None:
+        if self._mine:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._mine = False
+
+    def __exit__(self, *error: object) -> None:
+        self._give_back()
 
 
 # -------------------------------------------------------------------------------------------- processes of a run

@@ -32,7 +32,9 @@ class Options:
     """Two systems at equal steps: the mean of greedy returns over seeds, and whether their intervals overlap."""
 
     systems: tuple[str, str] = ("impala", "seed")
+    """The two systems."""
     env: str = "CartPole-v1"
+    """Its id; `rookery list envs` shows some."""
     seeds: int = 5
     """Seeds of each system."""
     total_steps: int = 300_000
@@ -40,6 +42,7 @@ class Options:
     train_options: str = ""
     """More options for `rookery train`, for both."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/returns.jsonl."""
 

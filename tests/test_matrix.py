@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from metrics_page import undocumented
 
 from rookery import systems
 from rookery.run import listing
@@ -56,6 +57,9 @@ def test_what_is_allowed_runs(algorithm: str, topology: str, tmp_path: Any) -> N
         assert set(progress.items) <= declared, "what a run moves is what `rookery show` declares"
         if trainer.agent.needs.table is None:  # else data is as old as the replay
             assert progress.lag_max <= trainer.config.topology.max_lag()
+        trainer._log(trainer.seconds)
+        row = trainer.run.metrics.last()
+        assert set(row) >= set(progress.report) and not undocumented("metrics.jsonl", row), "docs/metrics.md says what it is"
 
 
 @pytest.mark.parametrize("algorithm, topology", [c for c in CELLS if c[0] not in RIGHT[c[1]]])

@@ -3,7 +3,10 @@
     runs/impala-CartPole-v1-20261115-213305/
         config.json     the resolved config, the command that repeats it, the versions of what was installed, and a digest of
                         all that; every checkpoint has a copy of the config (see rookery/run/resuming.py)
-        metrics.jsonl   one JSON object per line, appended and never rewritten but by `rewind`
+        metrics.jsonl   one JSON object per line, appended and never rewritten but by `rewind`; docs/metrics.md has the names
+        episodes.jsonl  every training episode, see rookery/run/episodes.py
+        evaluations.jsonl
+                        every evaluation, with the return of each episode
         log.txt         what the python logger `rookery` said
         checkpoints/    those that training continues from, see rookery/run/checkpoint.py; best/, see rookery/run/kept.py
         result.json     how it ended
@@ -21,6 +24,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import shlex
@@ -31,13 +35,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rookery.run import checkpoint
+from rookery.run.episodes import EpisodeFile
 from rookery.run.records import DIGEST, LogFile, RowFile, plain, read_json, replace, sealed, unsealed, write_json
 from rookery.run.versions import versions
 
 FORMAT = 2  # 1: the digest was that of the config alone
+GROUP = "group.json"  # of a directory that holds runs of several seeds, see rookery/run/seeds.py
 CONFIG, METRICS, LOG, RESULT, LOCK, CHECKPOINTS = (
     "config.json", "metrics.jsonl", "log.txt", "result.json", "lock", "checkpoints"
 )  # fmt: skip
+EPISODES, EVALUATIONS = "episodes.jsonl", "evaluations.jsonl"
 STATUSES = ("running", "done", "failed", "stopped")
 BEST, LAST = "best", "last"  # policies of a run: by evaluation, and the one that training continues from
 
@@ -82,6 +89,8 @@ class Run:
         self.path = Path(os.path.abspath(path if base is None else base / path))
         self.checkpoint = checkpoint  # the one that was asked for by path, if any
         self.metrics = RowFile(self.path / METRICS)
+        self.episodes = EpisodeFile(self.path / EPISODES)
+        self.evaluations = RowFile(self.path / EVALUATIONS)
         self._lock: int | None = None
         self._handlers: list[tuple[logging.Logger, logging.Handler]] = []
 
@@ -109,7 +118,7 @@ class Run:
             raise RunError(f"run name {name!r}: use letters, digits and . _ - only; --runs sets the place")
         try:
             (base / root).mkdir(parents=True, exist_ok=True)
-            run = cls(root / (_claim(base / root, config) if name is None else name), base=base)
+            run = cls(root / (claim(base / root, config) if name is None else name), base=base)
             run.path.mkdir(exist_ok=True)
             run.lock()
             try:
@@ -141,7 +150,10 @@ class Run:
             for path in (place, place.parent) if place.name == CHECKPOINTS else (place,):
                 if (path / CONFIG).is_file():
                     return cls(path if start.is_absolute() else Path(os.path.relpath(path)))
-        names = [path.name for path in _runs(root)]
+            if (place / GROUP).is_file():
+                one = next((path for path in _runs(place)), place / "seed-0")
+                raise RunError(f"{start} is a group of runs, one for each seed: give one of them, {start / one.name}")
+        names = [str(path.relative_to(root)) for path in _runs(root)]
         matches = [name for name in names if name.startswith(given)]
         if len(matches) == 1:
             return cls(root / matches[0])
@@ -156,7 +168,7 @@ class Run:
     def list(root: Path | str = "runs") -> Rows:
         """List every run below `root`, the newest first. Damaged files give empty cells, never an error."""
         now = datetime.now(UTC)
-        return [row for _, row in sorted((_row(path, now) for path in _runs(Path(root))), key=lambda pair: pair[0])]
+        return [row for _, row in sorted((_row(path, now, Path(root)) for path in _runs(Path(root))), key=lambda pair: pair[0])]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -169,7 +181,7 @@ class Run:
             raise ConfigDamaged(f"{self.shown / CONFIG} {error}.") from error
         if value["format"] > FORMAT:
             by = value.get("versions", {}).get("rookery")
-            raise RunError(f"{self.shown / CONFIG} was written by rookery {by}. Update: pip install --upgrade rookery.")
+            raise RunError(f"{self.shown / CONFIG} was written by rookery {by}. Install that version, or a newer one.")
         return value
 
     @property
@@ -182,12 +194,23 @@ class Run:
         if self._lock is None and _is_locked(self.path / LOCK):
             return "It is being trained and has none yet: wait for it"
         if checkpoint.listed(self.checkpoints):
-            return f"Continue it with `rookery resume {run_argument(self.name, self.shown)}`"
+            return f"Continue it with `{self.resume_call}`"
         told = "It was ended before its first checkpoint, so there is nothing to go on from: start it anew"
         with contextlib.suppress(OSError, ValueError):
             command = _described(self.path)["command"]
             return told if command.startswith("#") else f"{told}, `rm -r {shlex.quote(str(self.shown))} && {command}`"
         return told
+
+    @property
+    def resume_call(self) -> str:
+        """The command that goes on with the run or, where parts of it are objects without a name, the call in Python."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            config = _described(self.path)["config"]
+            named = config.get("references", {})
+            lost = dict.fromkeys(part.partition(".")[0] for part in config.get("custom", ()) if part not in named)
+            if lost:
+                return f"rookery.resume({str(self.shown)!r}, {', '.join(f'{part}=...' for part in lost)})"
+        return f"rookery resume {run_argument(self.name, self.shown)}"
 
     @property
     def kept(self) -> str:
@@ -241,9 +264,13 @@ class Run:
         """Append a row; NaN and infinities become null. Never raises for the disk (see RowFile)."""
         self.metrics.append(row)
 
-    def rewind(self, updates: int) -> None:
-        """Drop the rows of later `updates` and the result: a run that resumes from there writes them again. Raises OSError."""
-        self.metrics.keep(lambda row: (row.get("updates") or 0) <= updates)
+    def rewind(self, updates: int, *, env_steps: float = math.inf, episodes: int | None = None) -> None:
+        """Drop the rows of later `updates`, steps and episodes, and the result: a run that resumes from there writes them
+        again. Raises OSError."""
+        self.metrics.keep(lambda row: (row.get("updates") or 0) <= updates and (row.get("env_steps") or 0) <= env_steps)
+        self.evaluations.keep(lambda row: (row.get("updates") or 0) <= updates)
+        if episodes is not None:
+            self.episodes.rewind(episodes)
         with contextlib.suppress(FileNotFoundError):
             (self.path / RESULT).unlink()
 
@@ -270,8 +297,10 @@ class Run:
         return True
 
     def close(self) -> None:
-        """Let go of the lock, the log and the metrics."""
+        """Let go of the lock, the log and the rows."""
         self.metrics.close()
+        self.episodes.close()
+        self.evaluations.close()
         for logger, handler in self._handlers:
             logger.removeHandler(handler)
             handler.close()
@@ -295,7 +324,7 @@ def run_argument(name: str, path: Path | str) -> str:
 # -------------------------------------------------------------------------------------------------------- files
 
 
-def _claim(root: Path, config: Mapping[str, Any]) -> str:
+def claim(root: Path, config: Mapping[str, Any]) -> str:
     """Make a directory with a name of its own, whatever others do at the same time."""
     parts = [str(config.get("system") or "run"), str(config.get("env") or ""), f"{datetime.now():%Y%m%d-%H%M%S}"]
     base = re.sub(r"[^A-Za-z0-9._+=,@]+", "-", "-".join(part[:80] for part in parts if part)).strip("-.")
@@ -327,13 +356,16 @@ def _first_digest(config: Any) -> str:
 
 
 def _runs(root: Path) -> list[Path]:
+    """Find the runs below `root`, those of groups among them."""
     try:
-        return sorted(path for path in root.iterdir() if (path / CONFIG).is_file())
+        places = [*root.iterdir()]
     except OSError:
         return []
+    inner = [run for place in places if (place / GROUP).is_file() for run in _runs(place)]
+    return sorted([*(path for path in places if (path / CONFIG).is_file()), *inner])
 
 
-def _row(path: Path, now: datetime) -> tuple[float, RunRow]:
+def _row(path: Path, now: datetime, root: Path) -> tuple[float, RunRow]:
     described, result = {}, read_json(path / RESULT)
     with contextlib.suppress(OSError, ValueError):
         described = _described(path)
@@ -350,7 +382,7 @@ def _row(path: Path, now: datetime) -> tuple[float, RunRow]:
     last = {**RowFile(path / METRICS).last(), **result}
     steps, returns = (last.get(key) for key in ("env_steps", "return_mean"))
     row = RunRow(
-        name=path.name, system=str(config.get("system", "?")), env=str(config.get("env", "?")),
+        name=str(path.relative_to(root)), system=str(config.get("system", "?")), env=str(config.get("env", "?")),
         env_steps=int(steps) if isinstance(steps, (int, float)) else None,
         return_mean=float(returns) if isinstance(returns, (int, float)) else None,
         status=status, age_seconds=age, path=path,

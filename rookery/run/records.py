@@ -100,20 +100,23 @@ class RowFile:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write a row through to the file. NaN and infinities become null. Never raises for the disk."""
-        line = (json.dumps(plain(row, lambda _: None), allow_nan=False) + "\n").encode()
+        self.write((json.dumps(plain(row, lambda _: None), allow_nan=False) + "\n").encode())
+
+    def write(self, lines: bytes, rows: int = 1) -> None:
+        """Write whole lines, all of them or none. Never raises for the disk."""
         size = None
         try:
             if self._handle is None:
                 self._handle = _open_lines(self.path)
             size = os.lseek(self._handle, 0, os.SEEK_END)
-            if os.write(self._handle, line) != len(line):
+            if os.write(self._handle, lines) != len(lines):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             if size is not None and self._handle is not None:
                 with contextlib.suppress(OSError):  # half a line would be invalid JSON
                     os.ftruncate(self._handle, size)
-            self.lost_rows += 1
-            if self.lost_rows == 1:
+            self.lost_rows += rows
+            if self.lost_rows == rows:
                 _logger.warning("%s: rows are being lost: %s; training goes on", self.path, error.strerror)
 
     def read(self) -> Iterator[dict[str, Any]]:

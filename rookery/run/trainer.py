@@ -1,4 +1,6 @@
-"""The Trainer drives a topology step by step and owns everything around it: budgets, evaluation, checkpoints, metrics.
+"""The Trainer drives a topology step by step and owns everything around it: budgets, evaluation, checkpoints, callbacks.
+
+What a run tells is in rookery/run/journal.py, how it stands in rookery/run/standing.py.
 
 trainer = rookery.Trainer("ppo", env="CartPole-v1", total_steps=100_000)
 for progress in trainer:
@@ -11,47 +13,34 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rookery import envs
 from rookery.data.files import Gone
-from rookery.envs.processes.memory import sizes_mb
-from rookery.run import checkpoint, config, health, startup
+from rookery.run import boards, checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
-from rookery.run.directory import BEST, LAST, Run, run_argument
-from rookery.run.display import Display, Header, QuietDisplay, Row, open_display
+from rookery.run.budget import TrainingClock
+from rookery.run.callbacks import Callbacks, OnCheckpoint, OnEnd, OnEvaluation, OnStep
+from rookery.run.calling import Caller
+from rookery.run.contents import caught_up, contents_of, loaded_for, meta_of
+from rookery.run.directory import BEST, LAST, Run
+from rookery.run.display import Row
+from rookery.run.filming import Filming, prepare_filming
+from rookery.run.journal import Journal
 from rookery.run.kept import BestPolicy, resumable
+from rookery.run.loading import policy_of
 from rookery.run.meter import Meter
-from rookery.run.records import plain
 from rookery.run.resuming import Resumption, take_over
-from rookery.run.returns import ReturnWindow
-from rookery.run.saving import Saver, insist
-from rookery.run.tensorboard import TensorBoard, require_tensorboard
+from rookery.run.returns import ReturnWindow, of_seeds
+from rookery.run.saving import Milestones, Saver, insist
+from rookery.run.standing import Result, last_good, metrics_of, num_parameters, row_of
 from rookery.run.watchdog import Watchdog
 from rookery.signals import Interrupted
-from rookery.topologies.job import Published
 from rookery.topologies.plan import MAIN
 from rookery.types import EnvPool, PyTree
-
-_logger = logging.getLogger(__name__)
-LOG_SECONDS = 1.0  # between rows of metrics.jsonl
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended."""
-
-    run: str
-    status: str  # done, stopped or failed
-    reason: str
-    metrics: dict[str, Any]  # the last values, under the names of `rookery train --json`
-    policy: Any = field(repr=False)
-    kept: str = LAST  # which policy that is: the last, or the best where an evaluation ended the run
 
 
 class Trainer:
@@ -66,40 +55,53 @@ class Trainer:
         topology: Any = None,
         torso: Any = None,
         began: float | None = None,
+        progress: bool | None = False,
+        on_step: OnStep = None,
+        on_evaluation: OnEvaluation = None,
+        on_checkpoint: OnCheckpoint = None,
+        on_end: OnEnd = None,
         **options: Any,
     ) -> None:
-        """system: a name, or an algorithm (a dataclass with `build`); options: of algorithm, topology and run, by name."""
+        """system: a name, or an algorithm (a dataclass with `build`); options: of algorithm, topology and run, by name.
+
+        on_...: functions that are called (rookery/run/callbacks.py). progress: draw how it stands; None: where it can be drawn
+        in place."""
+        called = Callbacks(on_step=on_step, on_evaluation=on_evaluation, on_checkpoint=on_checkpoint, on_end=on_end)
         startup.prepare()
         asked = {"env_options": env_options, "topology": topology, "torso": torso}
-        self._setup(config.resolve(system, env=env, **asked, **options), began)
+        self._setup(config.resolve(system, env=env, **asked, **options), began, called, progress)
 
     @classmethod
-    def from_config(cls, cfg: config.Config, *, began: float | None = None) -> Trainer:
+    def from_config(
+        cls, cfg: config.Config, *, began: float | None = None, callbacks: Callbacks | None = None,
+        progress: bool | None = False,
+    ) -> Trainer:  # fmt: skip
         startup.prepare()
         trainer = cls.__new__(cls)
-        trainer._setup(cfg, began)
+        trainer._setup(cfg, began, callbacks or Callbacks(), progress)
         return trainer
 
-    def _setup(self, cfg: config.Config, began: float | None) -> None:
+    def _setup(self, cfg: config.Config, began: float | None, callbacks: Callbacks, progress: bool | None) -> None:
         """Build the parts of the run; refuse all that can be refused before a worker starts and before a directory is made."""
         from rookery.workers.acting.evaluator import Evaluator
 
         cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
         self._base = Path.cwd()  # of all paths, before an environment can change it
+        prepare_filming(cfg)
         self.spec, self.agent, self.plan = assemble(cfg)
         self.shown = shown_to(cfg, self.spec)  # demonstrations
-        require_tensorboard(wanted=cfg.run.tensorboard)
+        boards.require(tensorboard=cfg.run.tensorboard, wandb=cfg.run.wandb)
+        self._caller, self._shows = Caller(callbacks), progress
         self._began = time.perf_counter() if began is None else began
         self.resumed_at = 0.0  # seconds that a checkpoint brought along
-        self._display: Display = QuietDisplay()
+        self._journal = Journal(cfg)
         self._driver: Any = None  # the topology's generator
         self._runtime: Any = None
         self._snapshot: PyTree | None = None
         self._run: Run | None = None
         self._resumption: Resumption | None = None  # until the first step after a checkpoint
         self._continues = False  # in the directory of a run that was there before
-        self._board: TensorBoard | None = None
         restarts = cfg.run.env_restarts
         self._evaluator = Evaluator(
             self.agent, self._evaluation_pool, seed=cfg.run.seed + 1_000_003, env_restarts=restarts,
@@ -119,33 +121,43 @@ class Trainer:
         self.seconds_to_target: float | None = None
         self.meter = Meter(self.plan, overlaps=cfg.topology.overlaps)
         self._written_result = False
-        self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
-        self._logged = self._saved_at = self._evaluated_at = 0.0
+        milestones = Milestones(cfg.run.milestones, cfg.num_updates)
+        self._saver = Saver(self.best, keep=cfg.run.keep, tell=self.say, milestones=milestones)
+        self._filming = Filming(cfg, self.agent, tell=self.say)
+        self._saved_at = self._evaluated_at = 0
         self._done = (0, 0)  # steps and updates at the last row
+        self._untold: list[Any] = []  # episodes that ended while it was drained for a checkpoint: the next progress tells them
+        self._clock, self._updates_before = TrainingClock(), 0
 
     # ----------------------------------------------------------------------------------------------- driving
 
     def advance(self) -> Any:
         """Advance the topology by a step: at least one update, or a sign of life after half a second."""
         self._saver.poll()
+        self._caller.checkpoints(self, self._saver)
         with self._resumption.restoring() if self._resumption else contextlib.nullcontext():
             if self._driver is None:
                 self._start()
             progress = next(self._driver)
         if self._hangs is not None:
             raise self._hangs
-        self.progress = progress
+        self.progress, self._untold = progress, []
         if self._resumption is not None and self._resumption.has_begun(progress):
             self._go_on(self._resumption)
         now = self.seconds
+        self._tell_episodes(progress.finished, now)
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self.meter.add(now, progress)
+        self._clock.look(now - self.resumed_at, progress, updates_before=self._updates_before)
         for incident in progress.incidents:
-            self._tell_incident(incident)
+            self._journal.incident(incident)
         if self._resumption is None:  # else only a sign of life
             self._schedule(progress)
-        if now - self._logged >= LOG_SECONDS:
+            self._caller.step(self)
+        if self._resumption is None and self._journal.row_is_due(now, progress.env_steps):
             self._log(now)
+        elif self._journal.display_is_due(now):
+            self._journal.show(self.row())
         return progress
 
     def __iter__(self) -> Iterator[Any]:
@@ -157,9 +169,11 @@ class Trainer:
         from rookery.topologies.job import Job, policies_of
 
         self._open_run()
+        if self._shows is not False:
+            self.show(progress=self._shows)
         self._runtime, options = open_runtime(self.config, self.plan), self.config.run
         self._watchdog = Watchdog(
-            options.env_step_seconds, warn=self._tell_stall, give_up=lambda error: self.on_hang(error)
+            options.env_step_seconds, warn=self._journal.warn, give_up=lambda error: self.on_hang(error)
         )  # fmt: skip
         self._watchdog.start()
         job = Job(
@@ -171,19 +185,9 @@ class Trainer:
         self._driver = self.config.topology.drive(job, self._snapshot)
         self._snapshot = None
 
-    def _tell_stall(self, text: str) -> None:
-        _logger.warning("%s", text)
-        self.say(text)
-
     def _note_hang(self, error: envs.EnvironmentFailed) -> None:
         """Note the error, which the next `advance` raises: the thread that hangs is abandoned."""
         self._hangs = error
-
-    def _tell_incident(self, incident: envs.Incident) -> None:
-        """Show the first line to the user, and write all of it to the run's log."""
-        many = f"{len(incident.env_ids)} environments were" if len(incident.env_ids) > 1 else "it was"
-        _logger.warning("%s rebuilt (%s): %s", many, incident.kind, incident.message)
-        self.say(f"{incident.message.splitlines()[0]}; {many} rebuilt, see log.txt")
 
     def _schedule(self, progress: Any) -> None:
         """Evaluate, save and stop when it is time. Periods are counted in updates, so that a repeated run does the same."""
@@ -201,15 +205,18 @@ class Trainer:
             self.stopped_because = f"trained for {options.total_steps:,} steps"
         elif options.total_updates is not None and updates >= options.total_updates:
             self.stopped_because = f"made {options.total_updates:,} updates"
-        elif options.seconds is not None and self.seconds >= options.seconds:
-            self.stopped_because = f"{options.seconds:g} seconds are over"
+        elif (over := self._clock.over(options.seconds, self.seconds, progress)) is not None:
+            self.stopped_because = over
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
-        due = self._saver.is_due(updates - self._saved_at >= period)
+        milestone = self._saver.comes_to_milestone(updates, since=self._saved_at)
+        due = self._saver.is_due(updates - self._saved_at >= period or milestone)
         if progress.snapshot is not None and due and self.stopped_because is None:
             self._save(behind=True)
+        if self.stopped_because is None:  # else `finish` makes the last one
+            self._filming.after(progress, self.run.path)
 
     def _goal_is_evaluated(self) -> bool:
         goal, mean = self.config.run.stop_eval_return, self.eval_return_mean
@@ -220,15 +227,15 @@ class Trainer:
         progress = self.progress
         evaluation = self._evaluator.evaluate(progress.params)
         self.eval_return_mean = evaluation.return_mean
+        where = {"env_steps": progress.env_steps, "updates": progress.updates}
+        self._journal.evaluation(evaluation.returns, evaluation.lengths, **where, seconds=self.seconds)
         others = {name: policy.params for name, policy in progress.policies.items() if name != MAIN}
         self.eval_of_others = {name: self._evaluator.evaluate(params).return_mean for name, params in others.items()}
-        meta = {
-            "system": self.config.system, "env": self.config.env_name, "env_steps": progress.env_steps,
-            "updates": progress.updates, "seconds": self.seconds, "eval_return_mean": evaluation.return_mean,
-            "eval_episodes": len(evaluation.returns), "config": plain(self.config.to_dict()),
-        }  # fmt: skip
-        if self.best.offer(progress.params, meta):
+        meta = meta_of(self.config, progress, self.seconds, self.spec)
+        meta |= {"eval_return_mean": evaluation.return_mean, "eval_episodes": len(evaluation.returns)}
+        if is_best := self.best.offer(progress.params, meta):
             self._saver.save_best(self._open_run())
+        self._caller.evaluation(self, evaluation, is_best=is_best)
         return evaluation
 
     def _evaluate_kept(self, *, play: bool) -> None:
@@ -264,7 +271,14 @@ class Trainer:
             self.advance()
         while self.progress.snapshot is None or self._resumption is not None:
             self.advance()
-        return self._save()
+        path = self._save()
+        self._caller.checkpoints(self, self._saver)
+        return path
+
+    def rescue(self) -> None:
+        """Save what is not saved yet, after an error that is not the run's own."""
+        if self.progress.updates > self._saved_at:
+            self.save()
 
     def _save(self, *, behind: bool = False) -> Path:
         """Save a checkpoint. behind: while training goes on, and a disk that fails is no error."""
@@ -273,29 +287,15 @@ class Trainer:
                 return self._write(self.progress.snapshot(), behind=behind)
 
     def _write(self, snapshot: PyTree, *, behind: bool) -> Path:
-        tree = {"topology": snapshot, "trainer": {"returns": self.returns.snapshot(), "seconds": self.seconds}}
-        self._catch_up(snapshot)
+        own = {"returns": self.returns.snapshot(), "seconds": self.seconds, "evaluated_at": int(self._evaluated_at)}
+        self.progress, self._untold = caught_up(self.progress, snapshot, self.agent)
+        self._journal.flush()
         run, updates = self._open_run(), self.progress.updates
-        meta = {"system": self.config.system, "env": self.config.env_name, "env_steps": self.progress.env_steps}
-        meta |= {"updates": updates, "seconds": tree["trainer"]["seconds"]}
-        meta["demonstrations"] = self.shown.digest if self.shown else None
-        meta["config"] = plain(self.config.to_dict())
-        contents = checkpoint.Contents.of(tree, meta)
+        tree = {"topology": snapshot, "trainer": own}
+        contents = contents_of(tree, self.config, self.progress, self.spec, self.shown)
         self._saved_at = updates
         (self._saver.save_behind if behind else self._saver.save)(run, updates, contents)
         return checkpoint.path_of(run.checkpoints, updates)
-
-    def _catch_up(self, snapshot: PyTree) -> None:
-        """Advance the progress to the snapshot: a topology that drains before it saves trains on while it does."""
-        meters, updates = snapshot["meters"], self.progress.updates
-        counts = {name: int(meters[name]) for name in ("env_steps", "trained_steps", "updates", "episodes")}
-        self.progress = dataclasses.replace(self.progress, **counts)
-        if self.progress.updates > updates:
-            newest = {
-                name: Published(saved_params(self.agent, snapshot, name), int(saved["version"]))
-                for name, saved in snapshot["policies"].items()
-            }
-            self.progress = dataclasses.replace(self.progress, policies=newest)
 
     def restore(self, path: str | Path) -> None:
         """Continue from a checkpoint (or from a run's newest valid one); whatever was done so far is dropped."""
@@ -303,24 +303,18 @@ class Trainer:
         self._stop_driver()
         run = Run.open(path, self._base / self.config.run.runs)
         directory = resumable(run)
-        tree, meta = checkpoint.load(directory)
-        for what, mine in (("system", self.config.system), ("env", self.config.env_name)):
-            if meta.get(what) != mine:
-                raise config.ConfigError(f"{directory} is of the {what} {meta.get(what)!r}, not of {mine!r}")
-        if self.shown and meta.get("demonstrations") not in (None, self.shown.digest):
-            raise config.ConfigError(
-                f"{directory} was trained with other demonstrations than {self.config.algorithm.demonstrations} holds now: "
-                "give the file of then, or train a new run"
-            )
+        tree, meta = loaded_for(self.config, directory, self.shown)
         resumption = Resumption.of(directory, run, meta, self.config)
         with resumption.restoring():
             self._snapshot = tree["topology"]
             saved_params(self.agent, self._snapshot)  # what is learned fits, before anything is started
             self.returns.restore(tree["trainer"]["returns"])
             self.resumed_at = float(tree["trainer"]["seconds"])
-            resumption = resumption.at(self._snapshot)
+            resumption = resumption.at(self._snapshot, told=self.returns.episodes)
+            self._evaluated_at = int(tree["trainer"].get("evaluated_at", resumption.updates))
         self._resumption = resumption
-        self._saved_at = self._evaluated_at = resumption.updates
+        self._saved_at = self._updates_before = resumption.updates
+        self._journal.begin_at(resumption.env_steps)
         self._began = time.perf_counter() - self.resumed_at
         self.meter = Meter(self.plan, overlaps=self.config.topology.overlaps, updates=resumption.updates)
         self.progress, self.stopped_because, self._ended_by_evaluation = None, None, False
@@ -342,17 +336,17 @@ class Trainer:
             take_over(self._run, self.config, resumption)
         self._resumption = None
         if resumption.cut:
-            text = f"{self.config.env_name} cannot be saved: the {resumption.cut} episodes that were being played were cut"
-            _logger.warning("%s, new ones have begun", text)
-            self.say(text)
+            what = f"the {resumption.cut} episodes that were being played were cut, new ones have begun"
+            self._journal.warn(f"{self.config.env_name} cannot be saved: {what}")
+        self._open_run()
 
     def _open_run(self) -> Run:
         if self._run is None:
             options, told = self.config.run, (self.config.to_dict(), config.command(self.config))
             self._run = Run.create(options.runs, options.run, *told, base=self._base)
             self._run.attach_log()
-        if self.config.run.tensorboard and self._board is None and not self._waits_to_continue:
-            self._board = TensorBoard(self._run.path / "tensorboard")
+        if not self._waits_to_continue:
+            self._journal.open(self._run)
         return self._run
 
     @property
@@ -368,7 +362,9 @@ class Trainer:
 
     @property
     def return_mean(self) -> float | None:
-        return self.returns.return_mean
+        """Mean return of the last 100 training episodes; of several seeds, the mean of what each has."""
+        each = of_seeds(self.progress.report if self.progress else {})
+        return sum(each.values()) / len(each) if each else self.returns.return_mean
 
     @property
     def kept(self) -> str:
@@ -377,95 +373,49 @@ class Trainer:
 
     @functools.cached_property
     def num_parameters(self) -> int:
-        """Number of parameters of the network: what is learned by gradient."""
-        import jax
-
-        from rookery import ops
-
-        params = jax.eval_shape(self.agent.init, ops.random.key(0)).params
-        return sum(x.size for x in jax.tree.leaves(params.get("network", params) if isinstance(params, dict) else params))
+        return num_parameters(self.agent)
 
     @property
     def run(self) -> Run:
         return self._open_run()
 
+    @property
+    def directory(self) -> str | None:
+        """The run's, as it was asked for; None before there is one."""
+        return str(self._run.shown) if self._run else None
+
+    @property
+    def draws(self) -> bool:
+        """Does anybody see how it stands?"""
+        return self._journal.draws
+
     def row(self) -> Row:
         """Report the state of the run, for the display and the metrics."""
-        progress, meter = self.progress, self.meter
-        total = self.config.run.total_steps
-        rate = meter.recent.env_steps_per_s
-        stalled = progress.env_steps == self._done[0] or progress.updates == self._done[1]
-        return Row(
-            seconds=self.seconds,
-            env_steps=progress.env_steps,
-            total_steps=total,
-            trained_steps=progress.trained_steps,
-            updates=progress.updates,
-            episodes=progress.episodes,
-            return_mean=self.return_mean,
-            eval_return_mean=self.eval_return_mean,
-            env_steps_per_s=rate,
-            updates_per_s=meter.recent.updates_per_s,
-            policy_lag_mean=meter.recent.lag_mean,
-            learner_idle=meter.recent.learner_idle,
-            phases=meter.recent.phases,
-            report=progress.report,
-            eta_seconds=max(0, total - progress.env_steps) / rate if rate else None,
-            starting=meter.started_at is None,
-            waiting=progress.waiting if stalled else None,
-        )
+        return row_of(self, since=self._done)
 
     def _log(self, now: float) -> None:
-        self._logged = now
         row = self.row()
         self._done = (row.env_steps, row.updates)
-        left_out = ("phases", "report", "starting", "waiting")
-        values = {name: getattr(row, name) for name in row.__dataclass_fields__ if name not in left_out}
-        values |= {f"time/{name}": share for name, share in row.phases.items()} | row.report
-        values |= sizes_mb() | {"env_failures": self.progress.env_failures} | self.progress.workers
-        if not self._waits_to_continue:
-            self._open_run().write_metrics(values)
-        if self._board is not None:
-            self._board.write(values, row.env_steps)
-        self._display.update(row)
+        self._journal.row(row, {"env_failures": self.progress.env_failures}, self.progress.workers)
+        self._journal.show(row)
+
+    def log(self, values: Mapping[str, float]) -> None:
+        """Put numbers of yours, `{"my/number": 1.0}`, into the rows from now on: metrics.jsonl and the boards."""
+        self._journal.log(values)
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers of `rookery train --json`."""
-        p, total = self.progress, self.meter.total
-        return {
-            "run": str(self._run.shown) if self._run else None,
-            "system": self.config.system,
-            "env": self.config.env_name,
-            "env_steps": p.env_steps,
-            "trained_steps": p.trained_steps,
-            "updates": p.updates,
-            "episodes": p.episodes,
-            "return_mean": self.return_mean,
-            "eval_return_mean": self.eval_return_mean,
-            "eval_return_best": self.best.eval_return_mean,
-            **{f"eval_return_mean/{name}": mean for name, mean in self.eval_of_others.items()},
-            "seconds": round(self.seconds, 3),
-            "env_steps_per_s": round(p.env_steps / self.seconds, 1),
-            "seconds_to_target": self.seconds_to_target,
-            "learner_idle": round(total.learner_idle, 4),
-            "policy_lag_mean": round(total.lag_mean, 3),
-            "env_failures": p.env_failures,
-            "parameters": self.num_parameters,
-        }
+        return metrics_of(self)
 
     def policy(self) -> Any:
         """Return the policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
-        import jax
-        import numpy as np
-
-        from rookery.workers.acting.policy import Policy
-
         params = self.best.params(self.agent) if self.kept == BEST else self.progress.params
-        return Policy(self.agent, self.spec, jax.tree.map(np.array, params))
+        return policy_of(self.config, self.agent, self.spec, params, env_steps=self.progress.env_steps)
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
         """Save, evaluate, write the result and close. What is reported and returned is what the kept checkpoint holds."""
         self._save_last()
+        self._tell_episodes(self._untold, self.seconds)
         if not self.best.is_written:  # the disk may be well again
             self._saver.save_best(self.run)
             self._saver.settle()
@@ -479,8 +429,10 @@ class Trainer:
         self._write_result(status, trained)
         if not self.run.is_there:
             raise checkpoint.StorageError(self.last_good())
+        self._filming.finish(self.progress, self.run.path)
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
+        self._caller.end(self, result)
         return result
 
     def _save_last(self) -> None:
@@ -509,11 +461,7 @@ class Trainer:
     def last_good(self, *, go_on: bool = False) -> str:
         """Write a sentence on the checkpoint that is left; go_on: and the command that continues from it."""
         self._saver.wait()
-        if not self.run.is_there:
-            return f"{self.run.shown} was removed while it was trained, and its checkpoints with it."
-        path = checkpoint.newest(self.run.checkpoints)[0]
-        command = f" Go on with: rookery resume {run_argument(self.run.name, self.run.shown)}" if go_on else ""
-        return f"Last good checkpoint: {self.run.shown_as(path)}.{command}" if path else "There was no checkpoint yet."
+        return last_good(self.run, go_on=go_on)
 
     def interrupt(self, name: str) -> bool:
         """Ask for an end, from any thread: steps and updates under way are finished, evaluations are not.
@@ -531,34 +479,35 @@ class Trainer:
         self.stopped_because = f"{name}, and no time to save" if began else name
         if began or not self.resumed_at:
             self._write_result("stopped", self.metrics() if began else {})
-        self._display.close()
+        self._journal.display.close()
         why = "what was under way did not end in time" if began else "nothing was trained yet"
         return f"{why}. {self.last_good(go_on=True)}"
 
-    def show(self, *, json: bool = False) -> None:
-        """Draw the progress from now on: live in a terminal, else as lines; nothing with `json`."""
-        run = self._open_run()
-        header = Header(
-            name=run.name, system=self.config.system, env=self.config.env_name, path=run.shown,
-            num_params=self.num_parameters,
-        )  # fmt: skip
-        self._display = open_display(header, json=json)
-        self._display.message("  ".join(f"{name}: {value}" for name, value in self.plan.facts.items()))
+    def show(self, *, json: bool = False, progress: bool | None = True) -> None:
+        """Draw the progress from now on: in place in a terminal or a notebook, else as lines; nothing with `json`.
+
+        progress: None: in place or not at all."""
+        self._journal.draw(self._open_run(), self.num_parameters, wanted=False if json else progress)
+        self.say("  ".join(f"{name}: {value}" for name, value in self.plan.facts.items()))
 
     def say(self, text: str) -> None:
         """Show a line of its own in the display, where there is one."""
-        self._display.message(text)
+        self._journal.say(text)
+
+    def _tell_episodes(self, finished: list[Any], seconds: float) -> None:
+        where = {"env_steps": self.progress.env_steps, "updates": self.progress.updates, "seconds": seconds}
+        self._journal.episodes(self.returns.episodes, finished, **where)
 
     def close(self) -> None:
         """Stop every worker and close the run's files. A run that nobody finished counts as stopped."""
-        self._display.close()
+        self._journal.display.close()
         if self.progress is not None:
             self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
+        self._filming.close()
         self._saver.close()
-        if self._board is not None:
-            self._board.close()
+        self._journal.close()
         if self._run is not None:
             self._run.close()
 

@@ -61,9 +61,9 @@ def test_tensorboard_events_hold_the_rows_of_the_metrics(trained):
         found.append(Event.FromString(data[12 : 12 + size]))
         data = data[16 + size :]
     last = json.loads((trained.run / "metrics.jsonl").read_text().splitlines()[-1])
-    written = {value.tag: value.simple_value for value in found[-1].summary.value}
-    assert found[-1].step == last["env_steps"]
-    assert written["return_mean"] == pytest.approx(last["return_mean"]) and "loss/policy" in written
+    written, evaluated = ({value.tag: value.simple_value for value in event.summary.value} for event in found[-2:])
+    assert found[-1].step == found[-2].step == last["env_steps"] and "eval/return_mean" in evaluated
+    assert written["rollout/return_mean"] == pytest.approx(last["return_mean"]) and "loss/policy" in written
 
 
 def test_the_recorded_command_gives_the_recorded_config(trained):

@@ -1,12 +1,13 @@
-"""TensorBoard is an extra: clear when it is missing, harmless when it fails."""
+"""TensorBoard is an extra: clear when it is missing, and its file holds what was told."""
 
-import logging
 import math
 import sys
 
 import pytest
 
-from rookery.run.tensorboard import MissingExtra, TensorBoard, require_tensorboard
+from rookery.run import boards
+from rookery.run.boards import MissingExtra
+from rookery.run.tensorboard import TensorBoard
 
 
 def events(directory):
@@ -26,45 +27,33 @@ def events(directory):
 def test_scalars_reach_the_event_file_at_once(tmp_path):
     pytest.importorskip("tensorboardX")
     board = TensorBoard(tmp_path / "tb")
-    board.write({"return_mean": 12.5, "episodes": 3, "loss/policy": math.nan, "eval": None, "name": "x"}, env_steps=640)
+    board.write({"rollout/return_mean": 12.5, "rollout/episodes": 3, "loss/policy": math.nan, "eval/x": None}, 640)
     last = events(tmp_path / "tb")[-1]
     assert last.step == 640
-    assert {value.tag: value.simple_value for value in last.summary.value} == {"return_mean": 12.5, "episodes": 3.0}
+    assert {value.tag: value.simple_value for value in last.summary.value} == {
+        "rollout/return_mean": 12.5, "rollout/episodes": 3.0
+    }  # fmt: skip
     board.close()
     board.write({"x": 1.0}, 1)
     board.close()
+
+
+def test_options_are_a_table_of_text(tmp_path):
+    pytest.importorskip("tensorboardX")
+    TensorBoard(tmp_path, config={"algorithm": {"learning_rate": 0.001}, "odd": "a|b"}).close()
+    (value,) = [value for event in events(tmp_path) for value in event.summary.value]
+    assert value.metadata.plugin_data.plugin_name == "text" and value.tag.startswith("config")
+    text = value.tensor.string_val[0].decode()
+    assert "| algorithm.learning_rate | 0.001 |" in text and "a\\|b" in text
 
 
 def test_a_missing_package_is_an_error_with_the_remedy_only_when_asked_for(tmp_path, monkeypatch):
-    remedy = r"pip install 'rookery\[tensorboard\]'"
-    monkeypatch.setattr("rookery.run.tensorboard.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=remedy):
-        require_tensorboard(wanted=True)
-    require_tensorboard(wanted=False)
+    remedy = r"pip install 'rookery\[{}\]'"
+    monkeypatch.setattr(boards, "find_spec", lambda name: None)
+    for extra in ("tensorboard", "wandb"):
+        with pytest.raises(MissingExtra, match=f"--{extra} needs .*{remedy.format(extra)}"):
+            boards.require(tensorboard=extra == "tensorboard", wandb=extra == "wandb")
+    boards.require(tensorboard=False, wandb=False)
     monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
-    with pytest.raises(MissingExtra, match=remedy):
+    with pytest.raises(MissingExtra, match=remedy.format("tensorboard")):
         TensorBoard(tmp_path)
-
-
-def test_a_failing_disk_is_one_warning(tmp_path, monkeypatch, caplog):
-    pytest.importorskip("tensorboardX")
-    board = TensorBoard(tmp_path)
-
-    def fail(event):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(board._writer, "write_event", fail)
-    with caplog.at_level(logging.WARNING):
-        for step in range(50):
-            board.write({"x": 1.0}, step)
-        board.close()
-    assert len(caplog.records) == 1 and "training goes on" in caplog.text
-
-
-def test_a_directory_that_cannot_be_made_is_one_warning(tmp_path, caplog):
-    pytest.importorskip("tensorboardX")
-    (tmp_path / "file").write_text("")
-    board = TensorBoard(tmp_path / "file" / "tb")
-    board.write({"x": 1.0}, 1)
-    board.close()
-    assert len(caplog.records) == 1
