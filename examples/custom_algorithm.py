@@ -1,6 +1,7 @@
 """An algorithm of your own, complete in one file: REINFORCE with a learned baseline and importance weights.
 
     python examples/custom_algorithm.py
+    rookery train impala --algorithm examples/custom_algorithm.py:Reinforce --env identity --max-weight 1.5
 
 An algorithm is a frozen dataclass of hyper-parameters whose `build(spec)` gives an Agent: a tuple of pure functions
 (rookery/types.py). Nothing here is inherited and nothing is registered. Its weights make it right on data that is a few

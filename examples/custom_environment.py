@@ -1,6 +1,7 @@
 """An environment of your own, trained with PPO: any gymnasium.Env class (or function that makes one) goes in as `env=`.
 
     python examples/custom_environment.py
+    rookery train ppo --env examples/custom_environment.py:Lamp --env-options change_probability=0.5
 
 The lamp: a light is red or green, sometimes it changes, and the lever that matches its colour pays. The observation is a
 dict of a category and a vector, to show that nothing needs flattening.

@@ -14,17 +14,22 @@ if TYPE_CHECKING:  # typing itself takes a third of the time until the command c
 
     from rookery.run import demonstrations as demonstrations
     from rookery.run.api import load as load
-    from rookery.run.api import train as train
+    from rookery.run.api import resume as resume
     from rookery.run.callbacks import STOP as STOP
+    from rookery.run.seeds import train_seeds as train_seeds
     from rookery.run.standing import Result as Result
-    from rookery.run.trainer import Trainer as Trainer
+    from rookery.run.typed import Trainer as Trainer  # those of run/trainer.py and run/api.py, with their options as types
+    from rookery.run.typed import train as train
 
 __version__ = "0.1.0"
-__all__ = ["STOP", "Result", "Trainer", "__version__", "demonstrations", "load", "train"]  # see docs/public_api.md
+# docs/public_api.md has a line for each
+__all__ = ["STOP", "Result", "Trainer", "__version__", "demonstrations", "load", "resume", "train", "train_seeds"]
 
 _LAZY = {
     "train": "rookery.run.api",
+    "train_seeds": "rookery.run.seeds",
     "load": "rookery.run.api",
+    "resume": "rookery.run.api",
     "Trainer": "rookery.run.trainer",
     "Result": "rookery.run.standing",
     "STOP": "rookery.run.callbacks",

@@ -22,11 +22,17 @@ rookery: distributed reinforcement learning
 
   rookery train SYSTEM --env ID [options]    train an agent      (rookery train ppo --env CartPole-v1 --help)
   rookery resume RUN [options]               continue a run from its newest checkpoint
-  rookery eval RUN [--which best|last|N]     play the greedy policy of a run or a checkpoint
+  rookery eval RUN [--which best|last|N]     play the policy of a run or a checkpoint, and report its returns
+  rookery watch RUN [options]                see it play, in a window or in the terminal
+  rookery video RUN [--out FILE] [options]   write it playing to a file (.mp4 or .gif)
   rookery record RUN --out FILE [options]    play it and keep the episodes, as demonstrations
+  rookery plot RUN... [--x seconds]          learning curves of runs, with intervals over seeds
+  rookery compare GROUP GROUP...             which is better, and how sure that is
   rookery show SYSTEM [--env ID] [options]   the figure of a system, with counts and bytes
+  rookery config show|diff|check             the options of a run, where they come from, what is wrong with them
   rookery list systems | matrix | envs | runs
                                              what there is
+  rookery doctor [ENV]                       what is right and wrong with this machine, or with an environment
   rookery bench NAME [options]               measure           (rookery bench --help)
 
 Every command takes --json: one JSON line at the end instead of the display.
@@ -53,8 +59,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def command(args: list[str]) -> int:
+    if args[:1] == ["help"] and len(args) > 1:  # `rookery help train`
+        args = [*args[1:], "--help"]
     if not args or args[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        from rookery.run.two_columns import fitted
+
+        print(fitted(USAGE), end="")
         return 0
     if args[0] in ("--version", "version"):
         from rookery.run.versions import rookery_version

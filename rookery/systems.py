@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rookery import foreign_names, references
+
 
 @dataclass(frozen=True)
 class System:
@@ -67,6 +69,9 @@ PUBLISHED = {
     "rollout_length": 5, "gae_lambda": 1.0, "learning_rate": 7e-4, "anneal": True, "entropy_cost": 0.01, "value_steps": 1,
     "rmsprop_epsilon": 1e-5,
 }
+# A gradient of the published 5 rows of one environment is mostly noise on a board: A3C on the 10 x 5 catch is at 0.3 with 5
+# rows and at 1.0 with 20 (one seed)
+LONGER = {"rollout_length": None}
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
@@ -109,7 +114,7 @@ SYSTEMS: dict[str, System] = {
         System("anakin-dqn", "dqn:DQN", "anakin:Anakin", "DQN, its replay and its environments as one program",
                "Hessel et al. 2021", {"num_envs": 16, **STEADY}),
         System("a3c", "a2c:A2C", "async_gradients:AsyncGradients", "actor-critic by asynchronous gradients",
-               "Mnih et al. 2016", PUBLISHED),
+               "Mnih et al. 2016", {**PUBLISHED, **LONGER}),
         System(
             "async-dqn", "dqn:DQN", "async_gradients:AsyncGradients", "n-step Q-learning by asynchronous gradients, no replay",
             "Mnih et al. 2016",
@@ -145,7 +150,6 @@ FAMILIES = {
     "atari-raw": re.compile(rf"({_GAME})(Deterministic)?-v[04]"),  # of those, the ones that nobody scales, greys and stacks
     "minatar": re.compile(r"\w+-MinAtar|minatar-\w+|MinAtar/\w+-v\d"),  # gymnax's, pgx's and the authors' ids
 }
-_SOURCES = ("jax", "gymnax", "brax", "pgx", "envpool")  # who steps them: not part of what an environment is
 
 
 def family_of(env: str) -> str | None:
@@ -154,8 +158,11 @@ def family_of(env: str) -> str | None:
 
 
 def _plain_id(env: str) -> str:
+    """Return an id without who steps it, or where it is: no part of what an environment is."""
+    if references.is_reference(env):
+        return references.name_in(env)
     source, colon, id = env.partition(":")
-    return id if colon and source in _SOURCES else env
+    return id if colon and source in references.SOURCES else env
 
 
 ATARI = {"reward_clip": "unit", "network": {"encoder": "nature"}, "total_steps": 10_000_000}
@@ -263,7 +270,7 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # four environments for each worker: a gradient of 5 rows costs nearly as much as one of 20
     Preset(("a3c",), "atari", {
-        **ATARI, "network": {"encoder": "shallow"}, "num_envs": 16, "workers": 4, "value_cost": 1.0,
+        **ATARI, "network": {"encoder": "shallow"}, "rollout_length": 5, "num_envs": 16, "workers": 4, "value_cost": 1.0,
     }),
     # without a baseline the returns of a rollout must say which actions were good: long ones, and many
     Preset(("pg",), "atari", {
@@ -360,11 +367,14 @@ PRESETS: tuple[Preset, ...] = (
 )  # fmt: skip
 
 
-def system(name: str) -> System:
-    """Find the system of that name; an error that suggests the nearest otherwise."""
-    if name not in SYSTEMS:
+def system(name: str, env: str | None = None) -> System:
+    """Find the system of that name, however it is spelt (PPO, Ape-X); an error that suggests what is near otherwise."""
+    found = name if name in SYSTEMS else foreign_names.spelt(name, SYSTEMS)
+    if found is None:
+        if (told := foreign_names.absent(name, env)) is not None:
+            raise UnknownSystem(told)
         raise _unknown("system", name, SYSTEMS, "Systems")
-    return SYSTEMS[name]
+    return SYSTEMS[found]
 
 
 def _unknown(what: str, name: str, known: Mapping[str, Any], title: str) -> UnknownSystem:
@@ -375,7 +385,13 @@ def _unknown(what: str, name: str, known: Mapping[str, Any], title: str) -> Unkn
 
 def defaults(name: str, env: str) -> dict[str, Any]:
     """Merge the system's own defaults with those of the presets that fit the environment."""
-    return functools.reduce(merged, (preset.options for preset in _fitting(name, env)), dict(SYSTEMS[name].defaults))
+    return functools.reduce(merged, (options for _, options in origins(name, env)), {})
+
+
+def origins(name: str, env: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """List where the defaults of a system come from, what comes on top last: (system or preset, options)."""
+    presets = [(f"preset {preset.env}", preset.options) for preset in _fitting(name, env)]
+    return [(f"system {name}", SYSTEMS[name].defaults), *presets]
 
 
 def env_options(name: str, env: str) -> dict[str, Any]:

@@ -193,5 +193,5 @@ class Algorithm(Protocol):
     """A frozen dataclass of hyper-parameters."""
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Any = None) -> Agent:
-        """Build the agent. num_updates: planned, for schedules; torso: the user's own (init, apply) in place of the encoder."""
+        """Build the agent. num_updates: planned, for schedules; torso: the user's own network in place of the encoder."""
         ...

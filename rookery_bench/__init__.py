@@ -33,9 +33,10 @@ BENCHES = {
     "anakin": "PPO and CartPole compiled into one program: steps/s beside rejax, and with many environments",
     "report": "the newest records of benchmarks/ as Markdown tables",
 }
+USAGES = {"roofline": " SYSTEM --env ID"}  # what stands before the options
 USAGE = (
     "rookery bench: measure\n"
-    + "\n".join(f"  rookery bench {name:<11} {summary}" for name, summary in BENCHES.items())
+    + "\n".join(f"  rookery bench {name:<12} {summary}" for name, summary in BENCHES.items())
     + """
 
 rookery bench NAME --help lists the options; --json and --out FILE (append the record) are everywhere. Leave the machine
@@ -47,7 +48,9 @@ alone while one runs: the load average before it is part of the record. Progress
 def main(args: list[str]) -> int:
     """Run a bench; 0 when every measurement worked, whatever it showed, 1 when one failed, 2 for a bad request."""
     if not args or args[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        from rookery.run.two_columns import fitted
+
+        print(fitted(USAGE), end="")
         return 0
     if args[0] not in BENCHES:
         near = difflib.get_close_matches(args[0], BENCHES, n=1)
@@ -55,6 +58,11 @@ def main(args: list[str]) -> int:
         print(f"rookery: there is no bench {args[0]!r}.{hint} `rookery bench --help` lists them.", file=sys.stderr)
         return 2
     module = importlib.import_module(f"rookery_bench.{args[0]}")
+    if {"-h", "--help"} & set(args):
+        from rookery.run.help_page import of_kind
+
+        print(of_kind(f"rookery bench {args[0]}{USAGES.get(args[0], '')}", getattr(module, "Bench", module.Options)))
+        return 0
     if args[0] == "report":
         return module.main(args[1:])
     from rookery_bench import process, record

@@ -51,9 +51,11 @@ class Options:
     many_envs: int = 2048
     """Environments of the runs with many."""
     many_total_steps: int = 8_000_000
+    """Environment steps of the runs with many."""
     timeout_seconds: float = 600.0
     """Time limit of one run."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/anakin.jsonl."""
 

@@ -60,6 +60,7 @@ class Options:
     timeout_seconds: float = 600.0
     """Time limit of one run; a peer gives up on the target after half of it."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/cartpole.jsonl."""
 

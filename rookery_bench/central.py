@@ -36,23 +36,30 @@ class Options:
     """Central beside local inference: steady steps/s at the same batch, and where the time goes."""
 
     env: str = "ALE/Pong-v5"
+    """Its id; `rookery list envs` shows some."""
     env_options: tuple[str, ...] = ()
     """Environment options of all arms, as those of `rookery train`."""
     local: str = "impala"
+    """The system that acts in its collectors."""
     central: str = "sample-factory"
+    """The system with one policy beside the learner."""
     more: tuple[str, ...] = ()
     """More systems beside these two, e.g. --more seed appo."""
     num_envs: int = 32
+    """Environments of every arm."""
     groups: int = 2
+    """Groups of environments that step independently."""
     rollout_length: int = 20
     seconds: float = 60.0
     """Length of each measured window."""
     repeats: int = 2
+    """Runs of each arm, in turns."""
     start_seconds: float = 45.0
     """Seconds added to each run for start-up, compilation and warm-up."""
     warm_seconds: float = 15.0
     """Warm-up after the first update, before the window begins."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/central.jsonl."""
 

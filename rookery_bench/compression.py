@@ -31,12 +31,15 @@ class Options:
     """Codecs on Atari frames."""
 
     envs: tuple[str, ...] = ("ALE/Pong-v5", "ALE/Breakout-v5")
+    """Environments whose frames are kept."""
     frames: int = 2048
     """Frames of each environment, played at random."""
     seconds: float = 0.5
     """Time spent on each figure."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
+    """Append the record to this file, e.g. benchmarks/compression.jsonl."""
 
 
 def parse(args: list[str]) -> Options:

@@ -55,6 +55,7 @@ class Options:
     """CartPole-v1 DQN: steps/s at one update ratio beside stable-baselines3, and time to the target."""
 
     part: Literal["speed", "idle"] = "speed"
+    """speed: steps/s beside the peer, and time to the target; idle: how long the learner waits."""
     seeds: int = 5
     """Seeds 0, 1, ..."""
     peers: str | None = None
@@ -68,6 +69,7 @@ class Options:
     timeout_seconds: float = 600.0
     """Time limit of one run; the peer gives up on the target after half of it."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/dqn.jsonl."""
 

@@ -4,7 +4,8 @@
     rookery bench envs CartPole-v1 --python        stepped one by one, although Gymnasium has it as numpy arrays
     rookery bench envs HalfCheetah-v5 --work-ms 0.5 --processes 1      with other work between the steps
 
-Random actions, made beforehand. Every way takes turns with the others; figures are medians of the rounds.
+Random actions, made beforehand; where observations have a mask, drawn in each step from those that are legal. Every way takes
+turns with the others; figures are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import gymnasium
 import numpy as np
 import tyro
 
-from rookery import envs
+from rookery import envs, spaces
+from rookery.envs import legal
 from rookery.envs.atari import AtariOptions, AtariPool, is_atari
 from rookery.envs.processes.cores import usable_cores
 from rookery.envs.python_envs import Placement, Source
@@ -37,6 +39,7 @@ NOTES = [
     "slow moment of the machine meets all of them.",
     "With several groups, all are sent to before the first is received: while one is looked at, the others step.",
 ]
+RNG = np.random.default_rng(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +47,13 @@ class Options:
     """Random-action steps/s of each way to run an environment, and what `train` would choose."""
 
     env: Annotated[str, tyro.conf.Positional]
+    """Its id; `rookery list envs` shows some."""
     num_envs: int = 64
+    """Environments of each way."""
     seconds: float = 1.0
     """Time per way and round."""
     rounds: int = 5
+    """Each way takes its turn in every round."""
     python: bool = False
     """Step it one by one even if it has a pool of its own."""
     processes: tuple[int, ...] = ()
@@ -55,6 +61,7 @@ class Options:
     work_ms: float = 0.0
     """Busy work of the caller per group and step, in place of inference."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/envs.jsonl."""
 
@@ -215,22 +222,23 @@ def _atari_ways(options: Options) -> Iterator[Way]:
 
 
 def _ours(name: str, pool: EnvPool, options: Options, *, processes: int = 0) -> Way:
-    pool.reset(0)
+    first = pool.reset(0).observation
     groups = len(pool.groups)
     actions = [_actions(pool.spec.action, part.stop - part.start) for part in pool.groups]
+    seen = [spaces.take(first, part) for part in pool.groups]
 
     def turn(seconds: float) -> float:
         for group in range(groups):
-            pool.send(actions[group][0], group)
+            pool.send(_legal(pool.spec.action, seen[group], actions[group][0]), group)
         count, begin = 0, time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds:
             for group in range(groups):
-                pool.recv(group)
+                shown = pool.recv(group).observation
                 _work(options.work_ms)
-                pool.send(actions[group][count % len(actions[group])], group)
+                pool.send(_legal(pool.spec.action, shown, actions[group][count % len(actions[group])]), group)
             count += 1
         for group in range(groups):
-            pool.recv(group)
+            seen[group] = pool.recv(group).observation
         pool.take_episodes()
         return count * pool.num_envs / spent
 
@@ -239,22 +247,23 @@ def _ours(name: str, pool: EnvPool, options: Options, *, processes: int = 0) -> 
 
 def _first_ready(name: str, pool: Any, options: Options) -> Way:
     """Step whichever group has answered first, as the asynchronous mode of other libraries does."""
-    pool.reset(0)
+    first = pool.reset(0).observation
     actions = [_actions(pool.spec.action, part.stop - part.start) for part in pool.groups]
     sizes = [part.stop - part.start for part in pool.groups]
+    seen = [spaces.take(first, part) for part in pool.groups]
 
     def turn(seconds: float) -> float:
         for group in range(len(sizes)):
-            pool.send(actions[group][0], group)
+            pool.send(_legal(pool.spec.action, seen[group], actions[group][0]), group)
         count, steps, begin = 0, 0, time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds:
             group = pool.ready_group()
-            pool.recv(group)
+            shown = pool.recv(group).observation
             _work(options.work_ms)
-            pool.send(actions[group][count % len(actions[group])], group)
+            pool.send(_legal(pool.spec.action, shown, actions[group][count % len(actions[group])]), group)
             count, steps = count + 1, steps + sizes[group]
         for group in range(len(sizes)):
-            pool.recv(group)
+            seen[group] = pool.recv(group).observation
         pool.take_episodes()
         return steps / spent
 
@@ -263,13 +272,14 @@ def _first_ready(name: str, pool: Any, options: Options) -> Way:
 
 def _gymnasium(name: str, vector: Any, options: Options, actions: Any = None) -> Way:
     n = options.num_envs
-    samples = _actions(actions or vector.single_action_space, n)
-    vector.reset()
+    space = actions or vector.single_action_space
+    samples, shown = _actions(space, n), vector.reset()[0]
 
     def turn(seconds: float) -> float:
+        nonlocal shown
         count, begin = 0, time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds:
-            vector.step(samples[count % len(samples)])
+            shown = vector.step(_legal(space, shown, samples[count % len(samples)]))[0]
             _work(options.work_ms)
             count += 1
         return count * n / spent
@@ -299,6 +309,12 @@ def _actions(space: Any, count: int, kinds: int = 64) -> list[Any]:
     batched = gymnasium.vector.utils.batch_space(space, count)
     batched.seed(0)
     return [batched.sample() for _ in range(kinds)]
+
+
+def _legal(space: Any, observation: Any, action: Any) -> Any:
+    """Return `action`, or one that is drawn by the mask of the observation where it has one."""
+    mask = legal.mask_of(observation, batched=True)
+    return action if mask is None else legal.draw(space, mask, RNG)
 
 
 def _work(milliseconds: float) -> None:

@@ -35,8 +35,11 @@ class Options:
     """Evaluations per second of a population, as one batch and one episode at a time."""
 
     system: Annotated[Literal["es", "ars"], tyro.conf.Positional] = "es"
+    """The system whose population it is."""
     env: str = "CartPole-v1"
+    """Its id; `rookery list envs` shows some."""
     population: int = 128
+    """Members, each of which plays an episode."""
     num_envs: int = 64
     """Environments in all; a share has as many as a worker."""
     workers: int = 1
@@ -46,7 +49,9 @@ class Options:
     seconds: float = 5.0
     """Time for each arm, over all rounds."""
     rounds: int = 3
+    """The arms are measured in turns, so many times."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/evolution.jsonl."""
 

@@ -43,12 +43,15 @@ class Options:
     minutes: float = 10.0
     """Length of the run, from the moment when every collector has answered."""
     kills: int = 20
+    """Processes that are killed, evenly over the run."""
     score: float = SCORE
     """Mean return of greedy episodes to be reached."""
     episodes: int = 20
     """Greedy episodes of the evaluation at the end."""
     seed: int = 0
+    """Of the run and of the kills."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/kills.jsonl."""
 

@@ -175,6 +175,7 @@ class Options:
     list: bool = False
     """Only print the tasks, their commands and their bars."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = "benchmarks/learning.jsonl"
     """Append a record per task to this file; --out None: nowhere."""
 

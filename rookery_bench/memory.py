@@ -37,11 +37,17 @@ class Options:
     """Growth of memory over a long run, and what is left after it."""
 
     minutes: float = 10.0
+    """Length of the run."""
     env: str = "ALE/Pong-v5"
+    """Its id; `rookery list envs` shows some."""
     system: str = "impala"
+    """The system that is trained."""
     seed: int = 0
+    """Of the run."""
     sample_seconds: float = 5.0
+    """Seconds between two looks at the memory."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/memory.jsonl."""
 

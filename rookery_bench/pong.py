@@ -39,6 +39,7 @@ class Options:
     seconds: float = 60.0
     """Length of each measured window."""
     repeats: int = 2
+    """Runs of each side, in turns."""
     start_seconds: float = 45.0
     """Seconds added to each of rookery's runs for start-up, compilation and warm-up."""
     peers: str | None = None
@@ -48,9 +49,11 @@ class Options:
     sf_python: str | None = None
     """Interpreter that has Sample Factory."""
     system: str = "impala"
+    """The system of ours that is measured."""
     train_options: str = ""
     """More options for `rookery train`, e.g. --train-options="--num-envs 64"."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/pong.jsonl."""
 

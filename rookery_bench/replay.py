@@ -58,13 +58,17 @@ class Options:
     """Inserts and samples per second of a table."""
 
     item_bytes: int = 200
+    """Size of an item."""
     selector: Literal["uniform", "prioritized", "fifo", "lifo"] = "uniform"
+    """How items are drawn."""
     batch_size: int = 256
     capacity: int | None = None
     """Items; by default a million, or what fits into 1.4 GB."""
     num_envs: int = 16
+    """Columns of what is inserted at once."""
     rollout_length: int = 32
     runtime: Literal["local", "ray"] = "local"
+    """Where the table lives."""
     shards: int = 1
     """Actors that hold the table (ray)."""
     in_flight: int = 4
@@ -78,7 +82,9 @@ class Options:
     seconds: float = 3.0
     """Time for inserts, and for samples, over all rounds."""
     rounds: int = 3
+    """Inserts and samples take turns, so many times."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/replay.jsonl."""
 

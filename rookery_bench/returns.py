@@ -15,6 +15,7 @@ from typing import Any
 
 import tyro
 
+from rookery.analysis.statistics import require_scipy
 from rookery_bench import process
 from rookery_bench.record import Record, Verdict, conditions
 from rookery_bench.statistics import interval, rotated, spread
@@ -29,7 +30,9 @@ class Options:
     """Two systems at equal steps: the mean of greedy returns over seeds, and whether their intervals overlap."""
 
     systems: tuple[str, str] = ("impala", "seed")
+    """The two systems."""
     env: str = "CartPole-v1"
+    """Its id; `rookery list envs` shows some."""
     seeds: int = 5
     """Seeds of each system."""
     total_steps: int = 300_000
@@ -37,12 +40,15 @@ class Options:
     train_options: str = ""
     """More options for `rookery train`, for both."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/returns.jsonl."""
 
 
 def parse(args: list[str]) -> Options:
-    return tyro.cli(Options, args=args, prog="rookery bench returns")
+    options = tyro.cli(Options, args=args, prog="rookery bench returns")
+    require_scipy("rookery bench returns")  # now, and not after an hour of training
+    return options
 
 
 def measure(options: Options) -> list[Record]:

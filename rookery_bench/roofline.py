@@ -44,6 +44,7 @@ class Bench:
     seconds: float = 10.0
     """Time for each part, over all rounds; the whole system is measured for twice as long."""
     rounds: int = 3
+    """The parts are measured in turns, so many times."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/roofline.jsonl."""
 
@@ -82,8 +83,6 @@ class Whole(NamedTuple):
 def parse(args: list[str]) -> Options:
     from rookery.commands import parsing
 
-    if not args or args[0] in ("-h", "--help"):
-        tyro.cli(Bench, args=["--help"], prog="rookery bench roofline SYSTEM --env ID")
     bench, rest = tyro.cli(Bench, args=args, prog="rookery bench roofline", return_unknown_args=True)
     config, flags = parsing.parse_system("bench roofline", rest)
     if hasattr(config.algorithm, "replay"):

@@ -32,6 +32,7 @@ class Options:
     """IMPALA on `local` and on `ray`: returns, speed, and the rate of large rollouts."""
 
     part: Literal["returns", "speed", "rollouts"] = "returns"
+    """What is compared: returns, steps/s, or the rate of large rollouts."""
     seeds: int = 5
     """returns: seeds of each runtime."""
     total_steps: int = 400_000
@@ -49,6 +50,7 @@ class Options:
     train_options: str = ""
     """More options for `rookery train impala`."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/runtimes.jsonl."""
 

@@ -48,7 +48,9 @@ class Options:
     learners: int = 1
     """Measured with 1, 2, 4 … up to this many processes, where it is more than 1."""
     env: str = "CartPole-v1"
+    """Its id; `rookery list envs` shows some."""
     envs_per_collector: int = 32
+    """Environments of each collector."""
     seconds: float = 20.0
     """Length of each measured window."""
     start_seconds: float = 30.0
@@ -56,9 +58,11 @@ class Options:
     warm_seconds: float = 3.0
     """Warm-up after the first update, before the window begins."""
     runtimes: tuple[str, ...] = ("local", "ray")
+    """Runtimes that are measured."""
     train_options: str = ""
     """More options for `rookery train impala`."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/scaling.jsonl."""
 

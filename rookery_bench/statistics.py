@@ -1,16 +1,18 @@
-"""The few statistics that the benches need. `None` is a measurement that never came: a target that was not reached."""
+"""The few statistics that the benches need beside those of `rookery.analysis`.
+
+`None` is a measurement that never came: a target that was not reached.
+"""
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from typing import TypeVar
 
-T = TypeVar("T")
+from rookery.analysis import statistics as analysis
 
-STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # 97.5 % of t, by the number of values
+T = TypeVar("T")
 
 
 def median(values: Sequence[float | None]) -> float | None:
@@ -38,29 +40,24 @@ def rotated(arms: Sequence[T], number: int) -> list[T]:
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Compute the 95 % confidence interval of the mean of a few values (Student's t)."""
+    """Compute the 95 % confidence interval of the mean of a few values (Student's t). Needs the extra `plot`."""
     if len(values) < 2:
         return None, None
-    half = STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values) - half, statistics.fmean(values) + half
+    found = analysis.student(values)
+    return found.low, found.high
 
 
 def iqm(values: Sequence[float]) -> float | None:
-    """Compute the mean of the middle half (Agarwal et al. 2021); values at its edges count by the share that lies within."""
-    if not values:
-        return None
-    ordered, quarter = sorted(values), len(values) / 4
-    weights = [max(0.0, min(i + 1, len(ordered) - quarter) - max(i, quarter)) for i in range(len(ordered))]
-    return sum(w * v for w, v in zip(weights, ordered)) / sum(weights)
+    """Compute the mean of the middle half (Agarwal et al. 2021); None of nothing."""
+    return analysis.iqm(values) if values else None
 
 
 def bootstrap(values: Sequence[float], *, samples: int = 10_000, seed: int = 0) -> tuple[float | None, float | None]:
     """Compute the 95 % interval of the IQM over seeds drawn with replacement (percentile bootstrap)."""
     if len(values) < 2:
         return None, None
-    rng = random.Random(seed)
-    found = sorted(iqm(rng.choices(values, k=len(values))) or 0.0 for _ in range(samples))
-    return found[int(0.025 * samples)], found[int(0.975 * samples) - 1]
+    found = analysis.bootstrap(values, resamples=samples, seed=seed)
+    return found.low, found.high
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:

@@ -32,12 +32,17 @@ class Options:
     """Steps of a checked environment while its worker processes are killed."""
 
     steps: int = 10_000_000
+    """Steps of environments in all."""
     kill_seconds: float = 1.0
     """Seconds between kills, on average."""
     num_envs: int = 64
+    """Environments in all."""
     processes: int = 2
+    """Worker processes that share them."""
     seed: int = 0
+    """Of the environments and of the kills."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/torn.jsonl."""
 

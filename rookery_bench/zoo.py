@@ -82,6 +82,7 @@ class Options:
     rejax_python: str | None = None
     """The interpreter that has rejax; without it only ours are trained."""
     json: bool = False
+    """One JSON line instead of the text."""
     out: str | None = None
     """Append a record per task to this file, e.g. benchmarks/zoo.jsonl."""
 

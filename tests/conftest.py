@@ -6,6 +6,7 @@ and XLA writes loops in its older way, which compiles in half the time. A flag t
 
 import os
 import signal
+import tempfile
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ QUICK = {"--xla_backend_optimization_level": "0", "--xla_cpu_use_fusion_emitters
 flags = os.environ.get("XLA_FLAGS", "")
 os.environ["XLA_FLAGS"] = " ".join([flags, *(f"{flag}={value}" for flag, value in QUICK.items() if flag not in flags)]).strip()
 startup.prepare()
+state = tempfile.TemporaryDirectory(prefix="rookery-state-")
+os.environ["XDG_STATE_HOME"] = state.name  # the key that signs configs is not the user's (rookery/run/trust.py)
 
 # A shell ignores these for what it starts in the background, and what is ignored stays so (rookery/signals.py)
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

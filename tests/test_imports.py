@@ -1,7 +1,7 @@
 """What may import what, read from the source without running it, so that a wrong import is found where it is written.
 
-    cli -> commands -> run -> systems -> topologies -> workers -> runtime -> (algorithms, envs) -> data
-        -> networks -> ops -> spaces -> trees -> (types, ranges, signals, supervision)
+    cli -> commands -> analysis -> run -> systems -> foreign_names -> topologies -> workers -> runtime -> (algorithms, envs)
+        -> data -> networks -> ops -> spaces -> trees -> (types, ranges, references, signals, supervision)
 
 A module may import its own folder and every layer below its own. A new folder must be given its place in LAYERS.
 The benches are a package of their own, rookery_bench, which may import anything; only `rookery bench` knows of it.
@@ -23,7 +23,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [
-    {"ranges", "signals", "supervision", "types"},
+    {"ranges", "references", "signals", "supervision", "types"},
     {"trees"},
     {"spaces"},
     {"ops"},
@@ -34,8 +34,10 @@ LAYERS = [
     {"workers"},
     {"topologies"},
     {"testing"},
+    {"foreign_names"},
     {"systems"},
     {"run"},
+    {"analysis"},
     {"commands"},
     {"cli"},
     {"__main__"},

@@ -18,7 +18,8 @@ from rookery import ops, spaces
 from rookery.algorithms import normalisers
 from rookery.algorithms.normalisers import Normalisers, RewardClip
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso, actor_critic, separate
+from rookery.networks.network import actor_critic, separate
+from rookery.networks.torso import Torso
 from rookery.types import Array, Decision, PyTree, Rollout, Spec
 
 

@@ -31,7 +31,7 @@ from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, Long, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 

@@ -19,7 +19,7 @@ import optax
 
 from rookery.algorithms import hyper, perturbed
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, Finite, Positive, Rate
 from rookery.types import Agent, Array, Batch, Learned, Needs, Spec, TrainState
 

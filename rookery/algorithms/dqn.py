@@ -35,8 +35,8 @@ from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
 from rookery.networks.convolution import inside_loop
-from rookery.networks.network import Torso
 from rookery.networks.q_network import Noise, QNetwork, Values, q_network
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, Finite, Long, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 

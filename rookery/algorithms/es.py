@@ -19,7 +19,7 @@ import optax
 from rookery import ops
 from rookery.algorithms import hyper, optimizers, perturbed
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate
 from rookery.types import Agent, Array, Batch, Learned, Needs, Spec, TrainState
 

@@ -24,7 +24,8 @@ from jax.flatten_util import ravel_pytree
 from rookery import ops, spaces
 from rookery.algorithms.normalisers import float_leaves
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso, actor_critic
+from rookery.networks.network import actor_critic
+from rookery.networks.torso import Torso
 from rookery.types import Array, Decision, PyTree, Rollout, Spec
 
 
@@ -62,16 +63,19 @@ def build(
     shapes = [leaf.shape for leaf in jax.tree.leaves(spaces.zeros(spec.observation, ()))]
 
     def init(key: Array) -> PyTree:
-        """Initialise without the head for values, which nothing here would read."""
+        """Initialise without the head for values, which nothing here would read; a torso with heads of its own stays whole."""
         params = network.init(key)
-        head = params["heads"]["policy"]
-        heads = {"policy": jax.tree.map(jnp.zeros_like, head) if zero_head else head}
+        if "heads" in params:
+            head = params["heads"]["policy"]
+            params |= {"heads": {"policy": jax.tree.map(jnp.zeros_like, head) if zero_head else head}}
         return {
-            "network": params | {"heads": heads},
+            "network": params,
             "observation": tuple(ops.moments.init(shapes[i]) for i in normalised),
         }
 
     def whole(params: PyTree) -> PyTree:
+        if "heads" not in params:
+            return params
         inputs = params["heads"]["policy"]["kernel"].shape[0]
         value = {"kernel": jnp.zeros((inputs, 1)), "bias": jnp.zeros(1)}
         return params | {"heads": params["heads"] | {"value": value}}

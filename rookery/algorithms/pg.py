@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import actor_critic, hyper, optimizers
+from rookery.algorithms import actor_critic, hyper, optimizers, own_loss
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.normalisers import RewardClip
+from rookery.algorithms.own_loss import OwnLoss
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 
@@ -43,6 +44,8 @@ class PG:
     normalise_rewards: bool | None = None
     """By the deviation of returns; None: unless clipped."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    loss: OwnLoss = None
+    """A function of your own, from Python alone: (params, rollout, *, model, config) -> loss, report; see own_loss.py."""
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         model = actor_critic.build(
@@ -50,11 +53,12 @@ class PG:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
+        learned_by = own_loss.chosen(self.loss, loss)
         return first_order(
             model,
             optimizers.adam(epsilon=1e-5),
             config=self,
-            loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
+            loss=lambda params, slow, rollout: learned_by(params, rollout, model=model, config=self),
             planned=num_updates if self.anneal else None,
             needs=Needs(
                 self.rollout_length, self.discount, max_lag=0, return_discount=model.normalisers.return_discount(self.discount)

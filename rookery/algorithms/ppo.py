@@ -20,13 +20,14 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from rookery import ops
-from rookery.algorithms import actor_critic, hyper, inspection, optimizers
+from rookery.algorithms import actor_critic, hyper, inspection, optimizers, own_loss
 from rookery.algorithms.actor_critic import ActorCritic
 from rookery.algorithms.minibatches import minibatches_for, shuffles
 from rookery.algorithms.normalisers import RewardClip
+from rookery.algorithms.own_loss import OwnLoss
 from rookery.networks import NetworkConfig
 from rookery.networks.convolution import inside_loop
-from rookery.networks.network import Torso
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Batch, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
@@ -62,6 +63,8 @@ class PPO:
     squash: bool = False
     """Squash continuous actions into their bounds by tanh, instead of clipping them."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    loss: OwnLoss = None
+    """A function of your own, from Python alone: (params, minibatch, *, model, config) -> loss, report; see own_loss.py."""
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         model = actor_critic.build(
@@ -71,6 +74,7 @@ class PPO:
         )  # fmt: skip
         optimizer = optimizers.adam(epsilon=1e-5)
         planned = num_updates if self.anneal else None
+        own_loss.chosen(self.loss, loss)  # refuses what is no function
 
         def init(key: Array) -> TrainState:
             params = model.init(key) | {"hyper": hyper.leaves(self)}
@@ -180,6 +184,8 @@ def passes(
     size = columns // minibatches
     if size * minibatches != columns:
         raise ValueError(f"{columns} columns cannot be cut into {minibatches} equal minibatches: change --minibatches")
+    own = getattr(config, "loss", None)
+    of_piece = own_loss.chosen(own, loss)
     order = shuffles(key, config.epochs, columns).reshape(-1, size)
     large = data._replace(**{name: () for name in Sequences._fields if name not in ("observation", "memory")})
     small = jax.vmap(lambda index: normalised(draw(data._replace(observation=(), memory=()), index)))(order)
@@ -191,7 +197,7 @@ def passes(
         piece = piece._replace(observation=drawn.observation, memory=drawn.memory)
         with inside_loop():
             grads, judged = jax.grad(
-                lambda net: loss(params | {"network": net}, piece, model=model, config=config), has_aux=True
+                lambda net: of_piece(params | {"network": net}, piece, model=model, config=config), has_aux=True
             )(network)
         vector, as_tree = ravel_pytree(grads)
         vector, norms = ops.clip_by_global_norm(vector, config.max_gradient_norm)
@@ -200,7 +206,8 @@ def passes(
 
     first = params["network"], state.optimizer["network"]
     (network, opt_state), (judged, norms) = jax.lax.scan(minibatch, first, (order, small))
-    report = jax.vmap(lambda *one: describe(*one, config=config))(judged, small) | {"gradient_norm": norms}
+    report = dict(judged) if own is not None else jax.vmap(lambda *one: describe(*one, config=config))(judged, small)
+    report = report | {"gradient_norm": norms}
     report["gradient_clipped"] = (norms > config.max_gradient_norm).astype(jnp.float32)
     report = {name: value.mean() for name, value in report.items()}
     _, target_std = ops.masked_moments(data.target, data.weight)

@@ -31,8 +31,8 @@ from rookery.algorithms.actor_critic import first_rows
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
-from rookery.networks.network import Torso
 from rookery.networks.q_network import QNetwork, q_network
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, Long, Natural, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 

@@ -18,14 +18,15 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import actor_critic, hyper, optimizers
+from rookery.algorithms import actor_critic, hyper, optimizers, own_loss
 from rookery.algorithms.actor_critic import ActorCritic, RolloutEvaluation
 from rookery.algorithms.critic import Critic
 from rookery.algorithms.minibatches import chunks_for
 from rookery.algorithms.normalisers import RewardClip
+from rookery.algorithms.own_loss import OwnLoss
 from rookery.algorithms.updates import first_order
 from rookery.networks import NetworkConfig
-from rookery.networks.network import Torso
+from rookery.networks.torso import Torso
 from rookery.ranges import Count, NotNegative, Positive, Rate, Share
 from rookery.types import Agent, Array, Needs, PyTree, Report, Rollout, Spec
 
@@ -64,6 +65,8 @@ class VTrace:
     previous: bool = False
     """Show the network its previous action and reward (IMPALA's LSTM agents)."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    loss: OwnLoss = None
+    """A function of your own, from Python alone: (params, rollout, *, model, config) -> loss, report; see own_loss.py."""
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         model = actor_critic.build(
@@ -71,6 +74,7 @@ class VTrace:
             normalise_observations=self.normalise_observations, normalise_rewards=self.normalise_rewards,
             reward_clip=self.reward_clip,
         )  # fmt: skip
+        learned_by = own_loss.chosen(self.loss, loss)
 
         def targets(params: PyTree, rollout: Rollout) -> Array:
             return traced(model.evaluate(params, rollout), params, rollout, model=model, config=self).target
@@ -79,8 +83,8 @@ class VTrace:
             model,
             optimizers.rmsprop(decay=0.99, epsilon=self.rmsprop_epsilon),
             config=self,
-            loss=lambda params, slow, rollout: loss(params, rollout, model=model, config=self),
-            critic=Critic(targets, self.value_steps),
+            loss=lambda params, slow, rollout: learned_by(params, rollout, model=model, config=self),
+            critic=Critic(targets, self.value_steps) if self.loss is None else None,
             planned=num_updates if self.anneal else None,
             summed=True,
             num_chunks=lambda batch: chunks_for(spec, batch),

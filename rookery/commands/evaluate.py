@@ -1,4 +1,4 @@
-"""`rookery eval`: play the greedy policy of a run."""
+"""`rookery eval`: play the policy of a run, and report its returns."""
 
 from __future__ import annotations
 
@@ -11,15 +11,27 @@ def evaluate(args: list[str]) -> int:
     from rookery.run.options import EvalOptions
 
     run, options = run_and_options(args, EvalOptions, "rookery eval", "[options]")
-    from rookery.run.api import evaluate_run
+    if options.render:
+        from rookery.run.viewing import watch_run
 
-    report = evaluate_run(run, which=options.which, episodes=options.episodes, seed=options.seed, root=options.runs)
+        report = watch_run(
+            run, which=options.which, episodes=options.episodes, stochastic=options.stochastic, seed=options.seed,
+            root=options.runs, trust=options.trust, how="eval --render",
+        )  # fmt: skip
+        if report is None:
+            print("null" if options.json else "no episode was played to its end")
+            return 0
+    else:
+        from rookery.run.api import evaluate_run
+
+        report = evaluate_run(
+            run, which=options.which, episodes=options.episodes, seed=options.seed, root=options.runs,
+            stochastic=options.stochastic, trust=options.trust,
+        )  # fmt: skip
     if options.json:
         print(json.dumps(report))
         return 0
-    low, high = min(report["returns"]), max(report["returns"])
-    print(f"{report['run']}  {report['system']} on {report['env']}, checkpoint {report['checkpoint']}: "
-          f"{report['env_steps']:,} steps trained")
-    print(f"eval_return_mean {report['eval_return_mean']:.1f} over {report['episodes']} greedy episodes "
-          f"(from {low:.1f} to {high:.1f}, mean length {report['length_mean']:.0f}, {report['seconds']:.1f} s)")
+    from rookery.run.playing import in_words
+
+    print(in_words(report))
     return 0

@@ -20,7 +20,7 @@ def record(args: list[str]) -> int:
 
     report = record_run(
         run, which=options.which, episodes=options.episodes, out=options.out, best=options.best, seed=options.seed,
-        root=options.runs,
+        root=options.runs, trust=options.trust,
     )  # fmt: skip
     if options.json:
         print(json.dumps(report))

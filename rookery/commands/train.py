@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
 
 from rookery import signals
 from rookery.commands import BEGAN
-from rookery.commands.parsing import fail, parse_system, peek
+from rookery.commands.parsing import fail, own_parts, parse_system, peek
 from rookery.commands.status import DIVERGED, ENV_FAILED, status_of
 
 
 def train(args: list[str]) -> int:
     cfg, flags = parse_system("train", args)
-    from rookery.run import threads
-    from rookery.run.trainer import Trainer
+    if flags["seeds"] is not None or flags["jobs"] is not None:
+        from rookery.commands import seeds
 
+        return seeds.train(cfg, flags)
+    return train_one(cfg, auto=flags["resume"] == "auto", as_json=flags["json"])
+
+
+def train_one(cfg: Any, *, auto: bool, as_json: bool, began: float = BEGAN) -> int:
+    """Train one run; auto: go on with it where it stands, or say its result where it is done."""
+    from rookery.run import again, threads
+
+    run = again.find(cfg) if auto else None
+    if run is not None and (result := again.result_of(run, cfg)) is not None:
+        print(json.dumps(result) if as_json else already_done(run, result))
+        return 0
     threads.limit(cfg)
-    with Trainer.from_config(cfg, began=BEGAN) as trainer:
-        return run_to_the_end(trainer, flags["json"])
+    with again.trainer(run, cfg, began=began) as trainer:
+        return run_to_the_end(trainer, as_json)
+
+
+def already_done(run: Any, result: dict[str, Any]) -> str:
+    from rookery.run.directory import run_argument
+
+    values = {name: result.get(name) for name in ("env_steps", "return_mean", "eval_return_mean")}
+    told = "  ".join(f"{name} {value:,.6g}" for name, value in values.items() if value is not None)
+    evaluate = f"rookery eval {run_argument(run.name, run.shown)}"
+    return f"{run.shown} is done: {result.get('reason')}\n  {told}\n  evaluate   {evaluate}"
 
 
 def resume(args: list[str]) -> int:
@@ -29,22 +51,34 @@ def resume(args: list[str]) -> int:
             fail(f"which run? {usage} (rookery list runs shows them)")
         print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
         return 0
-    from rookery.run import api, config, options, startup, threads
+    from rookery.run import flags, seeds
     from rookery.run.directory import Run
-    from rookery.run.resuming import config_of
+    from rookery.run.resuming import config_of, known_config
+
+    if (group := seeds.Group.open(args[0], peek(args, "--runs") or "runs")) is not None:
+        from rookery.commands import seeds as several
+
+        return several.resume(group, args[1:])
+    run = Run.open(args[0], root=peek(args, "--runs") or "runs")
+    if {"-h", "--help"} & set(args):
+        from rookery.run import help_page
+
+        if (page := help_page.of_run(f"rookery resume {args[0]}", config_of(run), flags.ResumeFlags)) is not None:
+            print(page)
+            return 0
+    from rookery.run import api, options, startup, threads
 
     startup.prepare()
-    run = Run.open(args[0], root=peek(args, "--runs") or "runs")
-    cfg, flags = options.parse(f"rookery resume {args[0]}", args[1:], config.from_dict(config_of(run)))
+    given = own_parts(args) | {"env": peek(args, "--env")}
+    base = known_config(run, trust="--trust" in args, **given)
+    cfg, typed = options.parse(f"rookery resume {args[0]}", args[1:], base, flags.ResumeFlags)
     threads.limit(cfg)
-    with api.resume(run, cfg, began=BEGAN) as trainer:
-        return run_to_the_end(trainer, flags["json"])
+    with api.continued(run, cfg, began=BEGAN) as trainer:
+        return run_to_the_end(trainer, typed["json"])
 
 
 def run_to_the_end(trainer: Any, as_json: bool) -> int:
     """Train until done, a signal or an error; whatever happens, record in the run how it ended."""
-    import json
-
     from rookery.envs import EnvironmentFailed
     from rookery.run import supervisor
     from rookery.run.ending import outcome, summary

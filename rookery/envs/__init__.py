@@ -8,8 +8,12 @@ process, `processes` in worker processes, `jax` in compiled programs.
 | `ALE/Pong-v5`, `PongNoFrameskip-v4` | `atari.AtariPool`: C++ threads |
 | `envpool:<id>` | `pools/envpool_pool.EnvpoolPool`: EnvPool's C++ threads |
 | an id that Gymnasium steps as numpy arrays, e.g. `CartPole-v1` | `pools/vectorised.VectorisedPool` |
+| a class or a function that makes a gymnasium.vector.VectorEnv, or one | `pools/vectorised.VectorisedPool` |
 | any other id, or a callable that returns a gymnasium.Env | `pools/serial.SerialPool`: one after the other, in this process; |
 | | or `processes/process_pool.ProcessPool`: in worker processes, through shared memory |
+
+`my_envs:Grid-v0` and `path/to/grid.py:GridEnv` import the module or the file first, and are then the id that it registered, or
+the object of that name.
 
 Nothing here imports jax, so that a process that only steps environments starts in a fraction of a second; the modules of
 `envs/jax` do (all but `jax/sources`), and are imported when an environment written in JAX is asked for.
@@ -28,13 +32,15 @@ import gymnasium
 from rookery import spaces
 from rookery.envs.atari import AtariPool, is_atari
 from rookery.envs.jax.sources import Peeked, build, is_jax_id, kind_of
+from rookery.envs.named import resolved
 from rookery.envs.options import take_pool_options
 from rookery.envs.pools.adapted import AdaptedPool, adapted_spec
 from rookery.envs.pools.envpool_pool import EnvpoolPool
 from rookery.envs.pools.pool import EnvironmentFailed, OnNan
 from rookery.envs.pools.restarts import Incident, Restarts
 from rookery.envs.pools.toy_pool import ToyPool
-from rookery.envs.pools.vectorised import VectorisedPool, WrongAutoreset
+from rookery.envs.pools.vector_envs import Passed, WrongAutoreset, maker_of, single_spaces
+from rookery.envs.pools.vectorised import VectorisedPool
 from rookery.envs.processes.process_count import CannotMake, ProcessCount
 from rookery.envs.python_envs import Placement, Processes, Source
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
@@ -42,8 +48,8 @@ from rookery.envs.toys import TOYS
 from rookery.types import EnvPool, Spec
 
 __all__ = [
-    "EnvInfo", "EnvironmentFailed", "Incident", "Processes", "Restarts", "UnknownEnvironment", "catalogue", "chosen", "make",
-    "spec_of",
+    "EnvInfo", "EnvironmentFailed", "Incident", "Processes", "Restarts", "UnknownEnvironment", "catalogue", "chosen",
+    "env_maker", "is_one_vector", "make", "resolved", "spec_of",
 ]  # fmt: skip
 
 EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written in JAX, see jax/sources.py
@@ -73,6 +79,7 @@ def make(
     """
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+    id = resolved(id)
     adaptation, rest = take_pool_options(id, options)
     where = Placement(processes, cores=cores, step_seconds=step_seconds, on_nan=on_nan, max_mb=max_mb)
     pool = _make(id, num_envs, rest, where, seed=seed, groups=groups)
@@ -86,7 +93,11 @@ def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
 
     With "auto", one that Python steps is made and tried in a process of its own: what exits or hangs there harms nobody.
     """
+    id = resolved(id)
     adaptation, rest = take_pool_options(id, options)
+    if isinstance(maker := maker_of(id, rest), Passed):
+        spec = spaces.spec_of(*single_spaces(maker.env, type(id).__name__), type(id).__name__)
+        return spec if adaptation is None else adapted_spec(spec, adaptation)
     if processes == "auto" and (source := _source(id, rest)) is not None:
         with suppress(CannotMake):  # then it is made here, and raises what it raises
             if (found := source.measured()) is not None:
@@ -97,18 +108,30 @@ def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
     return pool.spec
 
 
+def is_one_vector(env: Any) -> bool:
+    """Return whether it is a VectorEnv: an object, of which there is only one."""
+    return isinstance(env, gymnasium.vector.VectorEnv)
+
+
 def chosen(id: EnvId, num_envs: int, groups: int, cores: int | None = None, **options: Any) -> ProcessCount:
     """Return how many worker processes `make(processes="auto")` takes, and why."""
+    id = resolved(id)
     source = _source(id, take_pool_options(id, options)[1])
     if source is None:
         return ProcessCount(0, False, "it has a pool of its own")
     return source.process_count(num_envs, groups, cores)
 
 
+def env_maker(id: EnvId, **options: Any) -> Callable[[], gymnasium.Env] | None:
+    """Return what makes one gymnasium.Env, where Python steps them one by one; None where another pool steps them all."""
+    source = _source(id, take_pool_options(id, options)[1])
+    return None if source is None else source.make_env
+
+
 def _source(id: EnvId, options: dict[str, Any]) -> Source | None:
     """Return the factory of environments that Python steps one by one; None where another pool steps them all."""
     if not isinstance(id, str):
-        return None if kind_of(id) else Source(id, options)
+        return None if kind_of(id) or maker_of(id, options) else Source(id, options)
     if id in TOYS or is_jax_id(id) or id.startswith("envpool:"):
         return None
     spec = find(id)
@@ -118,9 +141,12 @@ def _source(id: EnvId, options: dict[str, Any]) -> Source | None:
 def _make(id: EnvId, num_envs: int, options: dict[str, Any], where: Placement, *, seed: int, groups: int) -> EnvPool:
     common: dict[str, Any] = {"seed": seed, "groups": groups}
     if not isinstance(id, str):
-        return (
-            _jax_pool(id, options, num_envs, **common) if kind_of(id) else _from_callable(id, num_envs, options, where, common)
-        )
+        if kind_of(id):
+            return _jax_pool(id, options, num_envs, **common)
+        if (maker := maker_of(id, options)) is not None:
+            name = getattr(id, "__name__", type(id).__name__)
+            return VectorisedPool(maker, num_envs, id=name, checked=True, **common)
+        return _from_callable(id, num_envs, options, where, common)
     if is_jax_id(id):
         return _jax_pool(id, options, num_envs, **common)
     if id.startswith("envpool:"):
@@ -133,9 +159,12 @@ def _make(id: EnvId, num_envs: int, options: dict[str, Any], where: Placement, *
             return AtariPool(id, num_envs, **common, **options)
         if _steps_as_numpy(spec):
             try:
-                return VectorisedPool(partial(_make_vector, id, options), num_envs, id=id, **common)
+                make_vector, own = partial(_make_vector, id, options), not _is_gymnasiums(spec)
+                return VectorisedPool(make_vector, num_envs, id=id, checked=own, **common)
             except WrongAutoreset:
-                pass  # stepped one by one instead, where the resets are ours
+                if spec.entry_point is None:
+                    raise
+                # stepped one by one instead, where the resets are ours
         return Source(id, options, spec).pool(num_envs, where, **common)
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise missing_dependency(id, error) from error
@@ -166,6 +195,10 @@ def _jax_pool(env: Any, options: dict[str, Any], num_envs: int, *, seed: int, gr
 def _steps_as_numpy(spec: gymnasium.envs.registration.EnvSpec) -> bool:
     """Return whether Gymnasium has a VectorEnv of numpy for it. phys2d's are of jax, which would come into every process."""
     return spec.vector_entry_point is not None and not str(spec.vector_entry_point).startswith("gymnasium.envs.phys2d")
+
+
+def _is_gymnasiums(spec: gymnasium.envs.registration.EnvSpec) -> bool:
+    return isinstance(spec.vector_entry_point, str) and spec.vector_entry_point.startswith("gymnasium.")
 
 
 def _make_vector(id: str, options: dict[str, Any], num_envs: int) -> gymnasium.vector.VectorEnv:

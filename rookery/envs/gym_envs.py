@@ -65,6 +65,10 @@ class GymEnvs:
         for env in self.ids:
             self.envs[env] = make_env()
         first = self.envs[self.ids[0]]
+        if not hasattr(first, "observation_space") or not hasattr(first, "action_space"):
+            raise ValueError(
+                f"{name!r} makes a {type(first).__name__}: a gymnasium.Env is expected, with its two spaces"
+            )
         self.observation, self.action = first.observation_space, first.action_space
         spaces.check(self.observation, "observation")
         spaces.check(self.action, "action")

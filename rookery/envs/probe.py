@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
-from gymnasium import spaces as gs
 
 from rookery import spaces
+from rookery.envs import legal
 from rookery.envs.gym_envs import AnswerRows, GymEnvs, MakeEnv
 
 MAX_STEPS = 2000
@@ -59,7 +59,7 @@ def _play(gym_envs: GymEnvs, answer: AnswerRows, seconds: float) -> float:
     """Return the seconds that a step takes, without those in which other processes had the core."""
     begin, count, queued = time.perf_counter(), 0, _run_delay()
     while count < MAX_STEPS and (count < 3 or time.perf_counter() - begin < seconds):
-        _advance(gym_envs, answer, gym_envs.action.sample(mask=_mask(gym_envs, answer)))
+        _advance(gym_envs, answer, _action(gym_envs, answer))
         count += 1
     return (time.perf_counter() - begin - (_run_delay() - queued)) / count
 
@@ -80,7 +80,7 @@ def _seed_counts(gym_envs: GymEnvs, answer: AnswerRows) -> bool:
         gym_envs.action.seed(0)
         now = []
         for _ in range(3):
-            _advance(gym_envs, answer, gym_envs.action.sample(mask=_mask(gym_envs, answer)))
+            _advance(gym_envs, answer, _action(gym_envs, answer))
             now += [leaf.buffer.copy() for leaf in answer.leaves]
         seen.append(now)
     return all(np.array_equal(a, b) for a, b in zip(*seen))
@@ -91,9 +91,6 @@ def _advance(gym_envs: GymEnvs, answer: AnswerRows, action: Any) -> None:
         raise _Failed(failure.message)
 
 
-def _mask(gym_envs: GymEnvs, answer: AnswerRows) -> Any:
-    """Return the mask of the legal actions, where the environment has one."""
-    observation = answer.observation
-    if isinstance(gym_envs.action, gs.Discrete) and isinstance(observation, dict) and "action_mask" in observation:
-        return observation["action_mask"][0].astype(np.int8)
-    return None
+def _action(gym_envs: GymEnvs, answer: AnswerRows) -> Any:
+    """Draw an action that the environment's last observation allows."""
+    return legal.sample(gym_envs.action, spaces.take(answer.observation, 0))

@@ -38,12 +38,12 @@ def action_critic(spec: Spec, config: NetworkConfig, *, ensemble: int = 1) -> Ac
 
     def init_one(key: Array) -> PyTree:
         seen = encoders.zeros(space)
-        encoder = encode[0](key, seen)
-        features = jax.eval_shape(encode[1], encoder, seen)
-        return orthogonal(key, {"encoder": encoder, "head": head[0](key, jnp.zeros(features.shape))})
+        encoder = encode.init(key, seen)
+        features = jax.eval_shape(encode.apply, encoder, seen)
+        return orthogonal(key, {"encoder": encoder, "head": head.init(key, jnp.zeros(features.shape))})
 
     def one(params: PyTree, seen: PyTree) -> Array:
-        return head[1](params["head"], encode[1](params["encoder"], seen))[:, 0]
+        return head.apply(params["head"], encode.apply(params["encoder"], seen))[:, 0]
 
     def init(key: Array) -> PyTree:
         return jax.lax.map(init_one, jax.random.split(key, ensemble))  # batched QR of a wide kernel may hang on two cores

@@ -80,27 +80,27 @@ def leaves(space: gymnasium.Space, encoder: str = "auto") -> tuple[Leaf, ...]:
     return found
 
 
-def zeros(space: gymnasium.Space) -> PyTree:
-    """Make an observation of zeros, batch of one: what modules are initialised with."""
+def zeros(space: gymnasium.Space, B: int = 1) -> PyTree:
+    """Make observations of zeros, [B, ...]: what modules are initialised with."""
     if isinstance(space, gymnasium.spaces.Dict):
-        return {name: zeros(part) for name, part in space.items()}
+        return {name: zeros(part, B) for name, part in space.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
-        return tuple(zeros(part) for part in space)
-    return jnp.zeros((1, *(space.shape or ())), jax.dtypes.canonicalize_dtype(space.dtype))
+        return tuple(zeros(part, B) for part in space)
+    return jnp.zeros((B, *(space.shape or ())), jax.dtypes.canonicalize_dtype(space.dtype))
 
 
 def split_mask(observation: PyTree) -> Array | None:
-    """Return the mask [..., A] of legal actions, True where legal, or None: the key `action_mask` of the observation.
+    """Return the mask [B, A] of legal actions, True where legal, or None: the key `action_mask` of an observation [B, ...].
 
     It is looked for at the top and below the key `observation` (where previous action and reward stand beside it).
-    Several masks, one for each component of a MultiDiscrete action, are concatenated.
+    Several masks, one for each component of a MultiDiscrete action, are concatenated, the rows of a matrix as well.
     """
     for _ in range(2):
         if not isinstance(observation, dict):
             return None
         if "action_mask" in observation:
             parts = jax.tree.leaves(observation["action_mask"])
-            return jnp.concatenate([jnp.asarray(part).astype(bool) for part in parts], -1)
+            return jnp.concatenate([jnp.asarray(part).astype(bool).reshape(part.shape[0], -1) for part in parts], -1)
         observation = observation.get("observation")
     return None
 
@@ -140,7 +140,7 @@ def _leaf(path: Path, space: gymnasium.Space, encoder: str) -> Leaf:
     name = "observation" + "".join(f"[{key!r}]" for key in path)
     raise TypeError(
         f"{name} is a {type(space).__name__} space ({space}), which no encoder reads. Wrap the environment so that it "
-        f"becomes a Box, Discrete, MultiDiscrete or MultiBinary, drop it, or give your own torso=(init, apply)."
+        f"becomes a Box, Discrete, MultiDiscrete or MultiBinary, drop it, or give a torso of your own."
     )
 
 

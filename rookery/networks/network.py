@@ -10,19 +10,16 @@ policy is close to uniform, whatever it sees (Andrychowicz et al., 2021, recomme
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rookery.networks import encoders, units
+from rookery.networks import encoders
 from rookery.networks.config import Network, NetworkConfig, Output
 from rookery.networks.cores import Core, initial_memory
+from rookery.networks.torso import Encoding, Torso, check_given, encoding_of
 from rookery.ops import mask_logits, spread
 from rookery.types import Array, PyTree, Spec
-
-Torso = tuple[Callable[[Array, PyTree], PyTree], Callable[[PyTree, PyTree], PyTree]]  # (init, apply); features or an Output
 
 
 def actor_critic(
@@ -32,15 +29,14 @@ def actor_critic(
 
     gaussian_size: so many of the outputs, the last ones, are a learned log standard deviation that does not depend on
     the observation; those before are the mean.
-    torso: your own encoder, `init(key, observation) -> params` and `apply(params, observation [B, ...]) -> [B, F]`;
-    `(module.init, module.apply)` of a flax module is one. Core and heads stay; unless `apply` gives an Output instead of
-    features: policy [B, num_outputs] (as the action distribution takes it: logits, or mean and log standard deviation) and
-    value [B]. Then it is the whole network.
+    torso: your own encoder: a flax module, or `init(key, observation) -> params` and `apply(params, observation [B, ...]) ->
+    [B, F]` (see torso.py). Core and heads stay; unless it gives an Output instead of features: policy [B, num_outputs] (as the
+    action distribution takes it: logits, or mean and log standard deviation) and value [B]. Then it is the whole network.
     A leaf `action_mask` of the observation makes illegal actions impossible: their logits become -1e9.
     """
     _check_mask(spec, num_outputs, gaussian_size)
-    parts = () if torso else encoders.leaves(spec.observation, config.encoder)
-    encode = with_told(torso) if torso else as_pair(encoders.Encoder(parts, config))
+    own = None if torso is None else encoding_of(torso)
+    encode = own or as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
     core = None if config.core == "none" else Core(config.core, config.core_size)
     heads = Heads(num_outputs, gaussian_size, config.initial_log_std)
     names = ("policy_encoder", "value_encoder") if separate(spec, config, torso) else ("encoder",)
@@ -52,24 +48,24 @@ def actor_critic(
         own_key, *torso_keys = jax.random.split(key, 1 + len(names))
         keys = dict(zip(names, torso_keys))
         observation = encoders.zeros(spec.observation)
-        params = {name: encode[0](keys[name], observation) for name in names}
-        shapes = tuple(jax.eval_shape(encode[1], params[name], observation) for name in names)
+        params = {name: encode.init(keys[name], observation) for name in names}
+        if own is not None:
+            check_given(own, params[names[0]], spec.observation, num_outputs=num_outputs, config=config)
+        shapes = tuple(jax.eval_shape(encode.apply, params[name], observation) for name in names)
         if isinstance(shapes[0], Output):
-            _check_heads(shapes[0], num_outputs, config)
             return params
-        check_features(shapes[0])
         features = tuple(jnp.zeros(shape.shape) for shape in shapes)
         if core is not None:
             params["core"] = core.init(key, features[0][None], memory(1), jnp.zeros((1, 1)))["params"]
             features = (jnp.zeros((1, config.core_size)),)
         params["heads"] = heads.init(key, features)["params"]
-        ours = {name: part for name, part in params.items() if torso is None or name not in names}
+        ours = {name: part for name, part in params.items() if own is None or name not in names}
         return params | orthogonal(own_key, ours)
 
     def unroll_with_memory(params: PyTree, observation: PyTree, memory: PyTree, first: Array) -> tuple[Output, PyTree]:
         T, B = first.shape
         folded = jax.tree.map(lambda x: x.reshape(T * B, *x.shape[2:]), observation)  # [T * B, ...]
-        features = tuple(encode[1](params[name], folded) for name in names)
+        features = tuple(encode.apply(params[name], folded) for name in names)
         own_heads = isinstance(features[0], Output)
         if core is not None and not own_heads:
             rows = features[0].reshape(T, B, -1)
@@ -136,8 +132,8 @@ class Heads(nn.Module):
         return Output(policy, value)
 
 
-def as_pair(module: nn.Module) -> Torso:
-    """Return a module of ours as (init, apply) on its plain parameters."""
+def as_pair(module: nn.Module) -> Encoding:
+    """Return a module of ours as functions of its plain parameters."""
     def init(key: Array, observation: PyTree) -> PyTree:
         return module.init(key, observation).get("params", {})  # an encoder without layers has none
 
@@ -146,16 +142,7 @@ def as_pair(module: nn.Module) -> Torso:
         assert isinstance(features, jax.Array)
         return features
 
-    return init, apply
-
-
-def with_told(torso: Torso) -> Torso:
-    """Wrap the user's own encoder; of its layers, only the features can be listened to."""
-    def apply(params: PyTree, observation: PyTree) -> PyTree:
-        given = torso[1](params, observation)
-        return given if isinstance(given, Output) else units.told(given)
-
-    return torso[0], apply
+    return Encoding(init, apply)
 
 
 def separate(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> bool:
@@ -163,7 +150,7 @@ def separate(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> b
     if config.heads == "separate" and config.core != "none":
         raise ValueError("network.heads='separate' with a core would need two memories; use 'shared' or core='none'.")
     if config.heads == "auto":
-        parts = () if torso else encoders.leaves(spec.observation, config.encoder)
+        parts = encoders.leaves(spec.observation, config.encoder) if torso is None else ()
         return config.core == "none" and bool(parts) and not any(leaf.layout for leaf in parts)
     return config.heads == "separate"
 
@@ -176,25 +163,3 @@ def _check_mask(spec: Spec, num_outputs: int, gaussian_size: int) -> None:
             f"{' for continuous actions' if gaussian_size else ''}: a mask needs one entry for each discrete action "
             "(for MultiDiscrete, those of all components one after the other). Mend the mask, or drop it."
         )
-
-
-def _check_heads(output: Output, num_outputs: int, config: NetworkConfig) -> None:
-    """Refuse policy and value of a torso that do not fit the actions, or the rest of the network."""
-    if config.core != "none" or config.heads == "separate":
-        raise ValueError(
-            "A torso that gives an Output is the whole network: it cannot have network.core or network.heads='separate' "
-            "behind it. Drop them, or give features [B, F]."
-        )
-    shapes = (output.policy.shape, output.value.shape)
-    if shapes != ((1, num_outputs), (1,)):
-        raise ValueError(
-            f"A torso that gives an Output must give a policy [B, {num_outputs}] and a value [B]; this one gave shapes "
-            f"{shapes[0]} and {shapes[1]} for a batch of one."
-        )
-
-
-def check_features(features: Array | Output) -> None:
-    if isinstance(features, Output):
-        raise ValueError("A torso that gives a policy and a value is for actor-critics; give features [B, F] here.")
-    if features.ndim != 2:
-        raise ValueError(f"A torso must give features [B, F]; this one gave shape {features.shape} for a batch of one.")

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 from rookery.networks import encoders, units
 from rookery.networks.config import NetworkConfig
 from rookery.networks.cores import Core, initial_memory
-from rookery.networks.network import Torso, as_pair, check_features, orthogonal, with_told
+from rookery.networks.network import as_pair, orthogonal
 from rookery.networks.products import dot_general, relu
+from rookery.networks.torso import Torso, check_given, encoding_of
 from rookery.ops import mask_logits, spread
 from rookery.types import Array, PyTree, Spec
 
@@ -65,7 +66,7 @@ def q_network(
 
     atoms: [K] the support of a distribution of returns; None: only their mean. near_zero: a new network takes every return
     to be about 0, not one as likely as another; on a wide support that would be an error of thousands to be unlearned.
-    torso: the user's own encoder.
+    torso: the user's own encoder (see torso.py).
     """
     if not isinstance(spec.action, gymnasium.spaces.Discrete):
         raise ValueError(
@@ -73,7 +74,8 @@ def q_network(
             "use ppo, impala or another policy-gradient system"
         )
     A, K = int(spec.action.n), 1 if atoms is None else len(atoms)
-    encode = with_told(torso) if torso else as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
+    own = None if torso is None else encoding_of(torso)
+    encode = own or as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
     core = None if config.core == "none" else Core(config.core, config.core_size)
 
     def memory(B: int) -> PyTree:
@@ -82,16 +84,17 @@ def q_network(
     def init(key: Array) -> PyTree:
         own_key, torso_key = jax.random.split(key)
         observation = encoders.zeros(spec.observation)
-        params = {"encoder": encode[0](torso_key, observation)}
-        features = jax.eval_shape(encode[1], params["encoder"], observation)
-        check_features(features)
+        params = {"encoder": encode.init(torso_key, observation)}
+        if own is not None:
+            check_given(own, params["encoder"], spec.observation, num_outputs=None, config=config)
+        features = jax.eval_shape(encode.apply, params["encoder"], observation)
         size = features.shape[-1]
         if core is not None:
             params["core"] = core.init(key, jnp.zeros((1, 1, size)), memory(1), jnp.zeros((1, 1)))["params"]
             size = config.core_size
         heads = {"action": _stack(size, A * K, dueling), "state": _stack(size, K, True)} if dueling else {}
         params["heads"] = heads or {"action": _stack(size, A * K, False)}
-        ours = {name: part for name, part in params.items() if torso is None or name != "encoder"}
+        ours = {name: part for name, part in params.items() if own is None or name != "encoder"}
         params |= orthogonal(own_key, ours)
         if near_zero and atoms is not None:
             last = params["heads"]["state" if dueling else "action"][-1]
@@ -103,7 +106,7 @@ def q_network(
     def unroll(params: PyTree, observation: PyTree, memory: PyTree, first: Array, noise: Noise | None) -> tuple[Values, PyTree]:
         T, B = first.shape
         folded = jax.tree.map(lambda x: x.reshape(T * B, *x.shape[2:]), observation)
-        x = encode[1](params["encoder"], folded)
+        x = encode.apply(params["encoder"], folded)
         if core is not None:
             rows, memory = core.apply({"params": params["core"]}, x.reshape(T, B, -1), memory, first)
             x = rows.reshape(T * B, -1)

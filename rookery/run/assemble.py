@@ -8,10 +8,11 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rookery import envs
+from rookery import envs, references
 from rookery.data.demonstrations import Demonstrations, check_spaces, gather
 from rookery.data.memory import check_fits
 from rookery.envs.pools.pool import OnNan
@@ -19,6 +20,7 @@ from rookery.envs.processes.cores import usable_cores
 from rookery.run import checkpoint, demonstrations, startup
 from rookery.run.config import Config, ConfigError, check, check_plan
 from rookery.run.directory import Run
+from rookery.run.fitting import has_own_loss
 from rookery.run.versions import fingerprint
 from rookery.runtime.interface import Runtime
 from rookery.topologies.job import policies_of
@@ -40,6 +42,8 @@ class Parts(NamedTuple):
 
 def assemble(cfg: Config) -> Parts:
     """Build the environment's spaces, the agent and the plan of the topology; ConfigError where they do not fit together."""
+    if cfg.run.runtime == "ray" and find_spec("ray") is None:
+        raise ConfigError("--runtime ray needs Ray: pip install 'rookery[ray]'")
     with _refusing():
         try:
             spec = spec_of(cfg)
@@ -50,6 +54,8 @@ def assemble(cfg: Config) -> Parts:
             raise ConfigError(f"{cfg.env_name} cannot be made with {given}: {error}") from error
         agent = cfg.build(spec)
         check(cfg, agent, spec)
+        if has_own_loss(cfg.algorithm):
+            _try_update(cfg, agent, spec)
         plan = cfg.topology.plan(dict.fromkeys(policies_of(cfg.topology), agent), spec).checked()
         check_plan(cfg, agent, plan)
         if cfg.run.devices > 1 and cfg.run.learner_processes is None:  # else they are those of other processes
@@ -62,6 +68,23 @@ def assemble(cfg: Config) -> Parts:
         if many := cfg.run.learner_processes:
             plan = plan.with_count("learner", many)
         return Parts(spec, agent, plan)
+
+
+def _try_update(cfg: Config, agent: Agent, spec: Spec) -> None:
+    """Trace an update by a loss of the user's own: what does not fit is said before anything is made. Nothing is computed."""
+    import jax
+
+    from rookery import ops
+    from rookery.types import Batch
+    from rookery.workers.acting.shapes import rollout_specs
+
+    columns = max(1, round(cfg.steps_per_update / agent.needs.rollout_length))
+    rollout = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rollout_specs(agent, spec, columns)._replace(stream=(), step=())
+    )
+    batch = Batch(rollout, jax.ShapeDtypeStruct((columns,), "float32"), ())
+    key = ops.random.key(0)
+    jax.eval_shape(agent.learn, jax.eval_shape(agent.init, key), batch, key)
 
 
 def shown_to(cfg: Config, spec: Spec) -> Demonstrations | None:
@@ -130,9 +153,11 @@ def pool_factory(cfg: Config, plan: Plan | None = None) -> PoolFactory:
     workers = 1 if plan is None else max((node.most for node in plan.nodes if node.hosted and node.envs), default=1)
     if plan is not None and cfg.run.runtime == "local" and plan.of_role("host"):
         workers = 1  # all environments are in one pool
-    run = cfg.run
+    run, env = cfg.run, cfg.env
+    if run.runtime == "ray" and references.is_reference(env) and not isinstance(envs.resolved(env), str):
+        env = envs.resolved(env)  # an object travels; of the file there, it would have to be a copy
     return PoolFactory(
-        cfg.env, cfg.env_options, processes_of(cfg), run.env_step_seconds, run.on_nan, run.env_max_mb, workers
+        env, cfg.env_options, processes_of(cfg), run.env_step_seconds, run.on_nan, run.env_max_mb, workers
     )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ from rookery.run.manifest import (
 )
 
 MANIFEST = "manifest.json"
+MILESTONE = "milestone"  # in the meta: which of them it is, from 1; it is never removed
 MANIFEST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
@@ -116,7 +117,7 @@ def prune(checkpoints: Path, keep: int) -> list[Path]:
     """Remove what is older than the `keep` newest sound checkpoints, and return it. Never raises for a failing disk.
 
     Sound: the manifest is right and every file has its size; the digests of the data are not computed again here.
-    A damaged checkpoint does not count, so the last good one is never given up for it.
+    A damaged checkpoint does not count, so the last good one is never given up for it. Milestones stay.
     """
     if keep < 1:
         raise ValueError(f"keep={keep}: at least one checkpoint must stay; use keep=1")
@@ -124,6 +125,8 @@ def prune(checkpoints: Path, keep: int) -> list[Path]:
     for path in listed(checkpoints):
         if sound >= keep:
             try:
+                if _is_milestone(path):
+                    continue
                 _discard(path)
                 removed.append(path)
             except OSError as error:
@@ -133,6 +136,12 @@ def prune(checkpoints: Path, keep: int) -> list[Path]:
             read_meta(path)
             sound += 1
     return removed
+
+
+def _is_milestone(path: Path) -> bool:
+    with contextlib.suppress(CheckpointError):
+        return MILESTONE in read_meta(path)
+    return False
 
 
 # --------------------------------------------------------------------------------------------------------- save
@@ -411,7 +420,7 @@ def _check(handle: int, directory: Path) -> Manifest:
     try:
         manifest = parse(data)
     except NewerFormat as error:
-        raise CheckpointError(f"{path} {error}. Update: pip install --upgrade rookery.") from None
+        raise CheckpointError(f"{path} {error}. Install that rookery, or a newer one.") from None
     except ManifestError as error:
         _refuse(path, str(error))
     for entry in manifest.files:

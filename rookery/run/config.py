@@ -11,16 +11,18 @@ import difflib
 import json
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
-from rookery import ranges, systems
+from rookery import envs, foreign_names, ranges, references, systems
 from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
-from rookery.run import fitting, startup
+from rookery.run import fitting, startup, trust
+from rookery.run.parts import Given, converted, is_object, part_of, plain_values, unplain
 from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.topologies.plan import Plan
@@ -42,7 +44,7 @@ class RunOptions:
     total_updates: Long | None = None
     """Stop after this many updates at the latest."""
     seconds: Positive | None = None
-    """Stop after this many seconds, start-up included."""
+    """Stop after training for this many seconds; start-up and compilation do not count."""
     stop_return: Finite | None = None
     """Stop when the mean return of the last 100 training episodes reaches this."""
     stop_eval_return: Finite | None = None
@@ -70,8 +72,10 @@ class RunOptions:
     """Updates between evaluations; None: only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
     """Updates between saves; None: a tenth of the run."""
-    keep_checkpoints: Count = 3
-    """Newest checkpoints to keep, beside checkpoints/best."""
+    keep: Count = 3
+    """Newest checkpoints to keep, beside checkpoints/best and milestones."""
+    milestones: Annotated[int, Range(0, 10_000)] = 0
+    """Checkpoints that are never removed: so many, at equal distances over the planned run; 0: none."""
     env_processes: Annotated[int, Range(0, 4096)] | None = None
     """Processes per collector for environments in Python; 0: step in process; None: measured."""
     env_step_seconds: Positive = 60.0
@@ -84,6 +88,8 @@ class RunOptions:
     """What to do when an environment returns NaN or infinity."""
     strict_security: bool = False
     """Refuse clusters and ports without token authentication, instead of warning."""
+    video_every: Long | None = None
+    """Updates between videos of a greedy episode, in the run's videos/ (pip install 'rookery[video]'); None: without."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
     wandb: bool = False
@@ -99,7 +105,10 @@ class RunOptions:
         return 1 if self.learners is None and self.learner != Resources() else self.learners
 
 
-SAVED = ("system", "env", "env_options", "algorithm", "topology", "run", "custom", "machine")  # the keys of `to_dict`
+RENAMED = {"keep_checkpoints": "keep"}  # options of runs that are older than the name of now
+SAVED = (  # the keys of `to_dict`
+    "system", "env", "env_options", "algorithm", "topology", "run", "custom", "machine", "references", trust.SIGNATURE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +116,13 @@ class Config:
     """Everything that a run depends on."""
 
     system: str  # a name in systems.SYSTEMS, or the class name of an algorithm of the user's
-    env: Any  # an id, or a callable that makes a gymnasium environment
+    env: Any  # an id, a reference (`my_envs:GridEnv`), or a callable that makes a gymnasium environment
     env_options: dict[str, Any]
     algorithm: Any
     topology: Any
     run: RunOptions
     torso: Any = None  # a network of the user's own: (init, apply)
+    names: dict[str, str] = field(default_factory=dict)  # references of the user's own parts, where they have one
 
     def __post_init__(self) -> None:
         """Refuse options that cannot be right, wherever they come from; all of them at once."""
@@ -120,18 +130,38 @@ class Config:
 
     @property
     def custom(self) -> tuple[str, ...]:
-        """Parts that are Python objects of the user's: no file and no command can bring them back."""
+        """Parts that are the user's own: those without a reference are Python objects that nothing brings back."""
         theirs = {
-            "env": not isinstance(self.env, str),
+            "env": not isinstance(self.env, str) or references.is_reference(self.env),
             "algorithm": self.system not in systems.SYSTEMS,
             "topology": _class_name(self.topology) not in systems.TOPOLOGIES,
             "torso": self.torso is not None,
         }
-        return tuple(part for part, is_theirs in theirs.items() if is_theirs)
+        return tuple(part for part, is_theirs in theirs.items() if is_theirs) + tuple(self._own_values)
+
+    @property
+    def own_names(self) -> dict[str, str]:
+        """The names of the user's own parts and values; "directory": the one in which modules were looked for."""
+        values = {part: name for part, value in self._own_values.items() if (name := references.name_of(value))}
+        return self.names | values
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Custom parts that no name brings back."""
+        return tuple(part for part in self.custom if part not in self.own_names)
+
+    @property
+    def _own_values(self) -> dict[str, Any]:
+        """Values of options that no file holds, e.g. a function: "algorithm.loss"."""
+        parts = {"algorithm": self.algorithm, "topology": self.topology}
+        return {f"{part}.{name}": value for part, its in parts.items() for name, value in unplain(its).items()}
 
     @property
     def env_name(self) -> str:
-        return self.env if isinstance(self.env, str) else getattr(self.env, "__name__", type(self.env).__name__)
+        """The id, or the class's or function's name, whichever way it was found."""
+        if isinstance(self.env, str):
+            return references.name_in(self.env) if references.is_reference(self.env) else self.env
+        return getattr(self.env, "__name__", type(self.env).__name__)
 
     def settled(self) -> Config:
         """Choose the rollout length where it was left to the run; a resumed run keeps the one chosen."""
@@ -171,19 +201,27 @@ class Config:
         return fitting.fitted(algorithm, total_steps=self.run.total_steps, num_updates=self.num_updates)
 
     def build(self, spec: Spec) -> Agent:
-        return self.fitted.build(spec, num_updates=self.num_updates, torso=self.torso)
+        from rookery.algorithms import sharing
+
+        return sharing.build(self.fitted, spec, num_updates=self.num_updates, torso=self.torso)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain values, for config.json."""
+        """Convert to plain values, for config.json; signed where they name code (rookery/run/trust.py)."""
+        return trust.signed(self.unsigned())
+
+    def unsigned(self) -> dict[str, Any]:
+        """Convert to plain values."""
+        named = {"references": found} if (found := self.own_names) else {}
         return {
             "system": self.system,
             "env": self.env_name,
             "env_options": self.env_options,
-            "algorithm": {"class": _class_name(self.algorithm)} | msgspec.to_builtins(self.algorithm, enc_hook=repr),
-            "topology": {"class": _class_name(self.topology)} | msgspec.to_builtins(self.topology, enc_hook=repr),
+            "algorithm": {"class": _class_name(self.algorithm)} | plain_values(self.algorithm),
+            "topology": {"class": _class_name(self.topology)} | plain_values(self.topology),
             "run": msgspec.to_builtins(self.run),
             "custom": list(self.custom),
             "machine": startup.machine(),  # a gradient differs between 1 and 2 cores, and between sets of flags
+            **named,
         }
 
 
@@ -192,6 +230,7 @@ def resolve(
     *,
     env: Any,
     env_options: dict[str, Any] | None = None,
+    algorithm: Any = None,
     topology: Any = None,
     torso: Any = None,
     **options: Any,
@@ -199,65 +238,155 @@ def resolve(
     """Resolve the config of a named system, or of an algorithm (a dataclass with `build`), with `options` on top.
 
     An algorithm of Rookery's own brings the topology of the system that it is known by; one of the user's, Sync. Presets are
-    those of a named system: an algorithm that is passed is taken as it is, and so is the environment.
+    those of a named system: an algorithm that is passed is taken as it is, and so is the environment. algorithm: takes the
+    place of a named system's own. The user's parts may be objects, classes, or references (`path/to/file.py:Name`).
     """
-    name = system if isinstance(system, str) else systems.name_of(system)
-    entry = systems.system(name) if isinstance(system, str) else systems.SYSTEMS.get(name)
-    algorithm = entry.algorithm_class()() if entry and isinstance(system, str) else system
-    if topology is None:
-        topology = entry.topology_class()() if entry else systems.load_topology("Sync")()
-    known = isinstance(system, str) and isinstance(env, str)
-    given = systems.defaults(name, env if known else "") if isinstance(system, str) else {}
-    env_options = (systems.env_options(name, env) if known else {}) | (env_options or {})
-    parts = {"algorithm": algorithm, "topology": topology, "run": RunOptions()}
+    entry = systems.system(system) if isinstance(system, str) and not references.is_reference(system) else None
+    own, placed = part_of("algorithm", algorithm if entry else system), part_of("topology", topology)
+    network = part_of("torso", torso)
+    name = entry.name if entry and own.value is None else systems.name_of(own.value)
+    of = entry or systems.SYSTEMS.get(name)
+    parts = {
+        "algorithm": own.value if of is None or own.value is not None else of.algorithm_class()(),
+        "topology": placed.value if topology is not None else (of or systems.SYSTEMS["ppo"]).topology_class()(),
+        "run": RunOptions(),
+    }
+    env, known = references.absolute(env) if references.is_reference(env) else env, entry is not None and isinstance(env, str)
+    given = systems.defaults(entry.name, env if known else "") if entry else {}
+    env_options = (systems.env_options(entry.name, env) if entry and known else {}) | (env_options or {})
     owners = {f.name: owner for owner, part in parts.items() for f in dataclasses.fields(part)}
-    # a preset speaks of the system's own topology; what another does not have is left out
-    given = systems.merged({option: value for option, value in given.items() if option in owners}, options)
+    # a preset speaks of the system's own algorithm and topology; what another does not have, or means otherwise, is left out
+    taken = ("topology", "run") if own.value is not None else tuple(parts)
+    given = systems.merged({option: value for option, value in given.items() if owners.get(option) in taken}, options)
+    if fitting.has_core(given) and "rollout_length" not in options and fitting.chooses_length(parts["algorithm"]):
+        given["rollout_length"] = None  # the longest: see `fitting.settled`
+    names = _names(env, algorithm=own.name if name not in systems.SYSTEMS else None, topology=placed.name, torso=network.name)
+    changed = _with_options(parts, _fitting_vector(env, given, owners), name)
+    return Config(system=name, env=env, env_options=env_options, torso=network.value, names=names, **changed)
+
+
+def changed(config: Config, options: dict[str, Any]) -> Config:
+    """Return the config with other options, by name."""
+    parts = {"algorithm": config.algorithm, "topology": config.topology, "run": config.run}
+    env_options = config.env_options | options.get("env_options", {})
+    given = {option: value for option, value in options.items() if option != "env_options"}
+    return dataclasses.replace(config, env_options=env_options, **_with_options(parts, given, config.system))
+
+
+def _with_options(parts: dict[str, Any], given: dict[str, Any], name: str) -> dict[str, Any]:
+    """Replace options of the parts, each in the part that has one of its name."""
+    owners = {f.name: owner for owner, part in parts.items() for f in dataclasses.fields(part)}
     unknown = [option for option in given if option not in owners]
     if unknown:
-        raise ConfigError("; ".join(_unknown_option(option, name, list(owners)) for option in unknown))
+        every = [*owners, *(f"{group}.{inner}" for group, part in groups(parts).items() for inner in _fields(part))]
+        raise ConfigError("\n".join(unknown_option(option, name, every) for option in unknown))
+    replaced = {}
     for owner, part in parts.items():
         mine = {option: value for option, value in given.items() if owners[option] == owner}
         for option, value in mine.items():
             if isinstance(value, dict) and dataclasses.is_dataclass(inner := getattr(part, option)):
                 mine[option] = _replace(inner, value)
-        parts[owner] = _replace(part, mine)
-    return Config(system=name, env=env, env_options=env_options, torso=torso, **parts)
+        replaced[owner] = _replace(part, mine)
+    return replaced
+
+
+def _fitting_vector(env: Any, given: dict[str, Any], owners: dict[str, str]) -> dict[str, Any]:
+    """Fit options that nobody gave to a VectorEnv that was passed as an object: there is one, of so many environments."""
+    if not envs.is_one_vector(env):
+        return given
+    only = {"num_envs": env.num_envs, "groups": 1, "eval_episodes": 0}
+    return {option: value for option, value in only.items() if option in owners} | given
 
 
 def from_dict(
-    saved: dict[str, Any], *, algorithm: Any = None, env: Any = None, topology: Any = None, torso: Any = None
-) -> Config:
-    """Rebuild the config that `to_dict` wrote. What was custom is never imported from a file: it must be passed again."""
+    saved: dict[str, Any], *, algorithm: Any = None, env: Any = None, topology: Any = None, torso: Any = None,
+    names: dict[str, str] | None = None, call: str = "as in rookery.load(run, {})",
+) -> Config:  # fmt: skip
+    """Rebuild the config that `to_dict` wrote. Nothing that it names is imported: what was custom is passed again, as an
+    object, a class or a reference, or is among `names`, which somebody who may (rookery/run/trust.py) has allowed."""
     passed = {"algorithm": algorithm, "env": env, "topology": topology, "torso": torso}
-    missing = [part for part in saved.get("custom", ()) if passed.get(part) is None]
-    if missing:
-        again = ", ".join(f"{part}=..." for part in missing)
-        raise ConfigError(
-            f"this run was made in Python with {' and '.join(missing)} of its own, which no file holds: "
-            f"pass the same again, as in rookery.load(run, {again})"
-        )
-    plain = lambda part: {key: value for key, value in saved[part].items() if key != "class"}
+    names, given = dict(names or {}), {part for part, value in passed.items() if value is not None}
+    if "directory" in names:
+        references.look_in(Path(names["directory"]))
+    passed |= {part: text for part, text in names.items() if part in passed and part not in given}
+    whole = {part for part, value in passed.items() if value is not None and is_object(value)}
+    _refuse_lost(saved, {part for part, value in passed.items() if value is not None} | set(names), whole, call)
     try:
         if unknown := [key for key in saved if key not in SAVED]:
-            raise TypeError(_unknown_option(unknown[0], "a config", list(SAVED)))
+            raise TypeError(unknown_option(unknown[0], "a config", list(SAVED)))
+        own = {
+            "algorithm": lambda: systems.system(saved["system"]).algorithm_class(),
+            "topology": lambda: systems.load_topology(saved["topology"]["class"]),
+        }
+        parts = {name: _part_from(name, passed[name], saved[name], names, kind) for name, kind in own.items()}
+        network = part_of("torso", passed["torso"])
+        env = saved["env"] if passed["env"] is None else passed["env"]
+        env = references.absolute(env) if references.is_reference(env) else env
+        found = {part: made.name for part, made in (parts | {"torso": network}).items()}
         return Config(
             system=saved["system"],
-            env=saved["env"] if env is None else env,
+            env=env,
             env_options=saved["env_options"],
-            algorithm=algorithm or _converted(plain("algorithm"), systems.system(saved["system"]).algorithm_class()),
-            topology=topology or _converted(plain("topology"), systems.load_topology(saved["topology"]["class"])),
-            run=_converted(saved["run"], RunOptions),
-            torso=torso,
+            algorithm=parts["algorithm"].value,
+            topology=parts["topology"].value,
+            run=_converted({RENAMED.get(name, name): value for name, value in saved["run"].items()}, RunOptions),
+            torso=network.value,
+            names=_names(env, directory=names.get("directory"), **found),
         )
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"the config of this run does not fit this version of rookery: {error}") from error
 
 
-def _converted(values: dict[str, Any], kind: Any) -> Any:
-    """Make a dataclass from plain values. An unknown name is an error: what was meant would silently become its default."""
+def _names(env: Any, directory: str | None = None, **parts: str | None) -> dict[str, str]:
+    """Collect the references of the user's own parts and, where one is a module, the directory that it was looked for in."""
+    parts["env"] = env if references.is_reference(env) else references.name_of(env)
+    found = {part: text for part, text in parts.items() if text}
+    if all(".py:" in text for text in found.values()):
+        return found
+    return found | {"directory": directory or str(Path.cwd())}
+
+
+def _refuse_lost(saved: dict[str, Any], there: set[str], whole: set[str], call: str) -> None:
+    """Raise a ConfigError that says how to pass what is the user's own; nothing where all of it is there.
+
+    whole: parts that were passed as objects, with all their values."""
+    known = trust.names_of(saved)
+    needed = dict.fromkeys([*saved.get("custom", ()), *(part for part in known if part != "directory")])
+    missing = [part for part in needed if part not in there and part.partition(".")[0] not in whole]
+    if missing:
+        tops = dict.fromkeys(part.partition(".")[0] for part in missing)
+        again = ", ".join(f"{part}={known[part]!r}" if part in known else f"{part}=..." for part in tops)
+        raise ConfigError(
+            f"this run has {' and '.join(missing)} of its own, which no file brings back: pass the same again, "
+            + call.replace("{}", again)
+        )
+
+
+def _part_from(part: str, passed: Any, saved: dict[str, Any], names: dict[str, str], kind: Callable[[], Any]) -> Given:
+    """Make an algorithm or a topology from saved values; one that was passed as an object is taken as it is."""
+    found = part_of(part, passed)
+    if found.value is not None and not found.is_kind:
+        return found
+    its = kind() if found.value is None else type(found.value)
+    values = {key: value for key, value in saved.items() if key != "class"}
+    own = {key: references.load(text) for name, text in names.items() if (key := _option_of(part, name))}
+    return Given(_converted({key: value for key, value in values.items() if key not in own}, its, own), found.name)
+
+
+def _option_of(part: str, name: str) -> str:
+    owner, _, option = name.partition(".")
+    return option if owner == part else ""
+
+
+def _converted(values: dict[str, Any], kind: Any, own: dict[str, Any] | None = None) -> Any:
+    """Make a dataclass from plain values. An unknown name is an error: what was meant would silently become its default.
+
+    own: values that are not plain, for a dataclass of the user's; msgspec may not know their types."""
     _check_names(values, kind)
-    return msgspec.convert(values, kind)
+    if not own:
+        return converted(values, kind)
+    hints = get_type_hints(kind, include_extras=True)
+    return kind(**{name: msgspec.convert(value, hints[name]) for name, value in values.items()}, **own)
 
 
 def _check_names(values: Any, kind: Any) -> None:
@@ -265,7 +394,7 @@ def _check_names(values: Any, kind: Any) -> None:
         kinds = {f.name: get_type_hints(kind)[f.name] for f in dataclasses.fields(kind)}
         for name, value in values.items():
             if name not in kinds:
-                raise TypeError(_unknown_option(name, getattr(kind, "__name__", str(kind)), list(kinds)))
+                raise TypeError(unknown_option(name, getattr(kind, "__name__", str(kind)), list(kinds)))
             _check_names(value, kinds[name])
 
 
@@ -284,6 +413,8 @@ def problems(config: Config) -> list[str]:
 
 def _contradictions(config: Config) -> Iterator[str]:
     run, algorithm, topology = config.run, config.algorithm, config.topology
+    if envs.is_one_vector(config.env):
+        yield from _contradictions_of_one(config)
     if run.address is not None and run.runtime != "ray":
         yield f"--address {run.address} is that of a Ray cluster: it needs --runtime ray"
     if run.runtime != "ray" and {run.collector, run.learner, run.shard} != {Resources()}:
@@ -321,6 +452,17 @@ def _contradictions(config: Config) -> Iterator[str]:
             f"--replay.max-times-sampled {replay.max_times_sampled}: an item would be gone before it was sampled "
             f"{replay.samples_per_insert:g} times, as --replay.samples-per-insert asks; lower that, or raise this"
         )
+
+
+def _contradictions_of_one(config: Config) -> Iterator[str]:
+    """Refuse what needs more than the one VectorEnv that was passed."""
+    one = f"the {type(config.env).__name__} that was passed steps its {config.env.num_envs} environments, and there is no other"
+    if config.run.eval_episodes:
+        yield f"eval_episodes={config.run.eval_episodes}: {one}: eval_episodes=0, or pass a function f(num_envs) that makes one"
+    if getattr(config.topology, "num_envs", None) != config.env.num_envs:
+        yield f"num_envs={getattr(config.topology, 'num_envs', None)}: {one}: num_envs={config.env.num_envs}"
+    if config.run.runtime == "ray":
+        yield f"runtime='ray': {one}, least of all in an actor: pass a function f(num_envs) that makes one"
 
 
 def check(config: Config, agent: Agent, spec: Spec) -> None:
@@ -374,13 +516,21 @@ def _check_minibatches(config: Config, columns: int) -> None:
 
 def command(config: Config) -> str:
     """Write a shell command that repeats the run, with every option that differs from the system's defaults."""
-    if config.custom:
-        return f"# made in Python with {' and '.join(config.custom)} of its own: no command repeats it"
-    words, topology = ["rookery", "train", config.system, "--env", config.env_name], type(config.topology)
-    other = systems.system(config.system).topology_class() is not topology
-    base = resolve(config.system, env=config.env, topology=topology() if other else None)
+    lost, names = [*config.lost, *(part for part in config.custom if "." in part)], config.own_names
+    if lost:
+        return f"# made in Python with {' and '.join(dict.fromkeys(lost))} of its own: no command repeats it"
+    system, topology = names.get("algorithm", config.system), type(config.topology)
+    words = ["rookery", "train", system, "--env", names.get("env") or config.env_name]
+    entry = systems.SYSTEMS.get(config.system)
+    other = (entry or systems.SYSTEMS["ppo"]).topology_class() is not topology
+    try:
+        base = resolve(system, env=names.get("env") or config.env, topology=names.get("topology", topology) if other else None)
+    except references.BadReference as error:
+        return f"# made in Python: {error}"
     if other:
-        words += ["--topology", systems.flag_of(topology.__name__)]
+        words += ["--topology", names.get("topology") or systems.flag_of(topology.__name__)]
+    if "torso" in names:
+        words += ["--network", names["torso"]]
     if said := _env_differences(config, base):
         words += ["--env-options", *(f"{key}={text(value)}" for key, value in said.items())]
     for part in ("algorithm", "topology", "run"):
@@ -443,17 +593,36 @@ def _replace(part: Any, values: dict[str, Any]) -> Any:
     names = {f.name for f in dataclasses.fields(part)}
     for option in values:
         if option not in names:
-            raise ConfigError(_unknown_option(option, type(part).__name__, sorted(names)))
+            raise ConfigError(unknown_option(option, type(part).__name__, sorted(names)))
     changed = dataclasses.replace(part, **values)
     try:
-        return msgspec.convert(msgspec.to_builtins(changed), type(part))
+        return converted(msgspec.to_builtins(changed), type(part))
     except msgspec.ValidationError as error:
         raise ConfigError(f"{type(part).__name__}: {error}") from None
     except TypeError:  # a user's own dataclass may hold what is no plain value
-        return changed
+        if not fitting.has_own_loss(changed):
+            return changed
+    rest = _replace(dataclasses.replace(changed, loss=None), {})  # checked without the function
+    return dataclasses.replace(rest, loss=changed.loss)
 
 
-def _unknown_option(option: str, owner: str, known: list[str]) -> str:
+def groups(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Find the dataclasses inside `parts` by name: network, replay, collector ..."""
+    inner = [(name, getattr(part, name)) for part in parts.values() for name in _fields(part)]
+    return {name: value for name, value in inner if dataclasses.is_dataclass(value)}
+
+
+def _fields(part: Any) -> list[str]:
+    return [f.name for f in dataclasses.fields(part)]
+
+
+def unknown_option(option: str, owner: str, known: list[str]) -> str:
+    """Say that there is no such option: by its name of here where it is another library's, else with the nearest one."""
+    if (told := foreign_names.option(option, known, flags=False, owner=owner)) is not None:
+        return f"{told}."
+    if option == "loss":
+        return f"{owner} takes no loss of your own: a2c, pg, impala and ppo do. Or copy its file: examples/copied_algorithm.py"
+    known = [name for name in known if "." not in name]
     near = difflib.get_close_matches(option, known, n=1)
     return f"{owner} has no option {option!r}." + (f" Did you mean {near[0]!r}?" if near else f" Options: {', '.join(known)}.")
 

@@ -10,20 +10,21 @@ from rookery.run import checkpoint
 from rookery.run.assemble import saved_params
 from rookery.run.config import Config, ConfigError
 from rookery.run.records import plain
+from rookery.run.saved_spec import record_of
 from rookery.topologies.job import Progress, Published
-from rookery.types import Agent, Episode, PyTree
+from rookery.types import Agent, Episode, PyTree, Spec
 
 
-def contents_of(tree: PyTree, cfg: Config, progress: Progress, shown: Any) -> checkpoint.Contents:
+def contents_of(tree: PyTree, cfg: Config, progress: Progress, spec: Spec, shown: Any) -> checkpoint.Contents:
     """Make a checkpoint of a tree, with the meta by which it is recognised. shown: demonstrations, if any."""
-    meta = meta_of(cfg, progress, tree["trainer"]["seconds"])
+    meta = meta_of(cfg, progress, tree["trainer"]["seconds"], spec)
     return checkpoint.Contents.of(tree, meta | {"demonstrations": shown.digest if shown else None})
 
 
-def meta_of(cfg: Config, progress: Progress, seconds: float) -> dict[str, Any]:
-    """Return what is said of a policy beside its parameters: whose it is, and how long it was trained."""
+def meta_of(cfg: Config, progress: Progress, seconds: float, spec: Spec) -> dict[str, Any]:
+    """Return what is said of a policy beside its parameters: whose it is, how long it was trained, in which spaces it acts."""
     meta = {"system": cfg.system, "env": cfg.env_name, "env_steps": progress.env_steps, "updates": progress.updates}
-    return meta | {"seconds": seconds, "config": plain(cfg.to_dict())}
+    return meta | {"seconds": seconds, "config": plain(cfg.to_dict()), "spec": record_of(spec)}
 
 
 def caught_up(progress: Progress, snapshot: PyTree, agent: Agent) -> tuple[Progress, list[Episode]]:

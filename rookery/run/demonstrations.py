@@ -72,23 +72,24 @@ def play(
 
 def record(
     path: str | Path, *, episodes: int, out: str | Path, best: int | None = None, seed: int = 1,
-    which: str | int | None = None, root: str | Path = "runs",
+    which: str | int | None = None, root: str | Path = "runs", trust: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Play the greedy policy of a run or a checkpoint and write the episodes.
 
     best: only so many of them, by their returns; which: of the run's policies, as for `rookery.load`.
     """
-    from rookery.run import api, config, startup
+    from rookery.run import api, startup
     from rookery.run.assemble import pool_factory
     from rookery.run.directory import Run
     from rookery.run.kept import chosen
-    from rookery.run.resuming import config_of
+    from rookery.run.loading import check_same
+    from rookery.run.resuming import known_config
 
     startup.prepare()
     from rookery.workers.acting import recorder
 
     run, place = Run.open(path, root), Path(out).absolute()
-    cfg, directory, memory = config.from_dict(config_of(run)), chosen(run, which), None
+    cfg, directory, memory = known_config(run, trust=trust, how="record"), chosen(run, which), None
     policy, _ = api.loaded_policy(cfg, directory)
 
     def act(now: TimeStep) -> PyTree:
@@ -98,6 +99,7 @@ def record(
 
     pool = pool_factory(cfg)(episodes)
     try:
+        check_same(policy.spec, pool.spec, cfg.env_name)
         played = recorder.play(pool, act, seed=seed, env_restarts=cfg.run.env_restarts)
         spec = pool.spec
     finally:
@@ -107,8 +109,9 @@ def record(
     found = write(place, played, spec=spec)
     returns = [float(episode.reward.sum()) for episode in found.episodes]
     return {
-        "run": str(run.shown), "checkpoint": directory.name, "env": cfg.env_name, "out": str(out), "episodes": len(returns),
-        "steps": found.steps, "return_mean": found.return_mean, "returns": returns, "digest": found.digest,
+        "run": str(run.shown), "checkpoint": directory.name, "env": cfg.own_names.get("env", cfg.env_name), "out": str(out),
+        "episodes": len(returns), "steps": found.steps, "return_mean": found.return_mean, "returns": returns,
+        "digest": found.digest,
     }  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from rookery.run.records import DIGEST, LogFile, RowFile, plain, read_json, repl
 from rookery.run.versions import versions
 
 FORMAT = 2  # 1: the digest was that of the config alone
+GROUP = "group.json"  # of a directory that holds runs of several seeds, see rookery/run/seeds.py
 CONFIG, METRICS, LOG, RESULT, LOCK, CHECKPOINTS = (
     "config.json", "metrics.jsonl", "log.txt", "result.json", "lock", "checkpoints"
 )  # fmt: skip
@@ -117,7 +118,7 @@ class Run:
             raise RunError(f"run name {name!r}: use letters, digits and . _ - only; --runs sets the place")
         try:
             (base / root).mkdir(parents=True, exist_ok=True)
-            run = cls(root / (_claim(base / root, config) if name is None else name), base=base)
+            run = cls(root / (claim(base / root, config) if name is None else name), base=base)
             run.path.mkdir(exist_ok=True)
             run.lock()
             try:
@@ -149,7 +150,10 @@ class Run:
             for path in (place, place.parent) if place.name == CHECKPOINTS else (place,):
                 if (path / CONFIG).is_file():
                     return cls(path if start.is_absolute() else Path(os.path.relpath(path)))
-        names = [path.name for path in _runs(root)]
+            if (place / GROUP).is_file():
+                one = next((path for path in _runs(place)), place / "seed-0")
+                raise RunError(f"{start} is a group of runs, one for each seed: give one of them, {start / one.name}")
+        names = [str(path.relative_to(root)) for path in _runs(root)]
         matches = [name for name in names if name.startswith(given)]
         if len(matches) == 1:
             return cls(root / matches[0])
@@ -164,7 +168,7 @@ class Run:
     def list(root: Path | str = "runs") -> Rows:
         """List every run below `root`, the newest first. Damaged files give empty cells, never an error."""
         now = datetime.now(UTC)
-        return [row for _, row in sorted((_row(path, now) for path in _runs(Path(root))), key=lambda pair: pair[0])]
+        return [row for _, row in sorted((_row(path, now, Path(root)) for path in _runs(Path(root))), key=lambda pair: pair[0])]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -177,7 +181,7 @@ class Run:
             raise ConfigDamaged(f"{self.shown / CONFIG} {error}.") from error
         if value["format"] > FORMAT:
             by = value.get("versions", {}).get("rookery")
-            raise RunError(f"{self.shown / CONFIG} was written by rookery {by}. Update: pip install --upgrade rookery.")
+            raise RunError(f"{self.shown / CONFIG} was written by rookery {by}. Install that version, or a newer one.")
         return value
 
     @property
@@ -190,7 +194,7 @@ class Run:
         if self._lock is None and _is_locked(self.path / LOCK):
             return "It is being trained and has none yet: wait for it"
         if checkpoint.listed(self.checkpoints):
-            return f"Continue it with `rookery resume {run_argument(self.name, self.shown)}`"
+            return f"Continue it with `{self.resume_call}`"
         told = "It was ended before its first checkpoint, so there is nothing to go on from: start it anew"
         with contextlib.suppress(OSError, ValueError):
             command = _described(self.path)["command"]
@@ -198,9 +202,26 @@ class Run:
         return told
 
     @property
+    def resume_call(self) -> str:
+        """The command that goes on with the run or, where parts of it are objects without a name, the call in Python."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            config = _described(self.path)["config"]
+            named = config.get("references", {})
+            lost = dict.fromkeys(part.partition(".")[0] for part in config.get("custom", ()) if part not in named)
+            if lost:
+                return f"rookery.resume({str(self.shown)!r}, {', '.join(f'{part}=...' for part in lost)})"
+        return f"rookery resume {run_argument(self.name, self.shown)}"
+
+    @property
     def kept(self) -> str:
         """Which policy stands for the run, as its result says: BEST where an evaluation ended it, else LAST."""
         return BEST if read_json(self.path / RESULT).get("policy") == BEST else LAST
+
+    @property
+    def status(self) -> str:
+        """How it stands: one of STATUSES. Without a result it was killed before it could say anything: failed."""
+        said = read_json(self.path / RESULT).get("status")
+        return "running" if _is_locked(self.path / LOCK) else said if said in STATUSES else "failed"
 
     # -------------------------------------------------------------------------------------------------- writing
 
@@ -303,7 +324,7 @@ def run_argument(name: str, path: Path | str) -> str:
 # -------------------------------------------------------------------------------------------------------- files
 
 
-def _claim(root: Path, config: Mapping[str, Any]) -> str:
+def claim(root: Path, config: Mapping[str, Any]) -> str:
     """Make a directory with a name of its own, whatever others do at the same time."""
     parts = [str(config.get("system") or "run"), str(config.get("env") or ""), f"{datetime.now():%Y%m%d-%H%M%S}"]
     base = re.sub(r"[^A-Za-z0-9._+=,@]+", "-", "-".join(part[:80] for part in parts if part)).strip("-.")
@@ -335,13 +356,16 @@ def _first_digest(config: Any) -> str:
 
 
 def _runs(root: Path) -> list[Path]:
+    """Find the runs below `root`, those of groups among them."""
     try:
-        return sorted(path for path in root.iterdir() if (path / CONFIG).is_file())
+        places = [*root.iterdir()]
     except OSError:
         return []
+    inner = [run for place in places if (place / GROUP).is_file() for run in _runs(place)]
+    return sorted([*(path for path in places if (path / CONFIG).is_file()), *inner])
 
 
-def _row(path: Path, now: datetime) -> tuple[float, RunRow]:
+def _row(path: Path, now: datetime, root: Path) -> tuple[float, RunRow]:
     described, result = {}, read_json(path / RESULT)
     with contextlib.suppress(OSError, ValueError):
         described = _described(path)
@@ -358,7 +382,7 @@ def _row(path: Path, now: datetime) -> tuple[float, RunRow]:
     last = {**RowFile(path / METRICS).last(), **result}
     steps, returns = (last.get(key) for key in ("env_steps", "return_mean"))
     row = RunRow(
-        name=path.name, system=str(config.get("system", "?")), env=str(config.get("env", "?")),
+        name=str(path.relative_to(root)), system=str(config.get("system", "?")), env=str(config.get("env", "?")),
         env_steps=int(steps) if isinstance(steps, (int, float)) else None,
         return_mean=float(returns) if isinstance(returns, (int, float)) else None,
         status=status, age_seconds=age, path=path,

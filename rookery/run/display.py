@@ -1,4 +1,4 @@
-"""What a run shows while it trains: a live panel in a terminal, greppable lines elsewhere, nothing with --json.
+"""What a run shows while it trains: a live panel in a terminal, lines of columns elsewhere, nothing with --json.
 
 A display takes plain values (`Row`) and draws. It starts no thread, so that drawing costs nothing when nobody calls,
 and it never raises into training: a closed pipe or terminal only makes it silent.
@@ -91,16 +91,27 @@ class QuietDisplay:
 # -------------------------------------------------------------------------------------------------------- plain
 
 
+COLUMNS = (("time", 9), ("steps", 13), ("return", 10), ("evaluated", 10), ("steps/s", 9), ("updates/s", 10), ("lag", 7),
+           ("idle", 5), ("ETA", 9))  # and their widths: 98 characters with the gaps  # fmt: skip
+HEAD = "  ".join(f"{name:>{width}}" for name, width in COLUMNS)
+HEAD_EVERY = 30  # lines
+
+
 class PlainDisplay:
-    """A line of `key value` pairs every few seconds: `grep -o 'return_mean [^ ]*'` gives a curve."""
+    """A line of columns every few seconds, "-" where nothing is known yet: `awk '{print $2, $3}'` gives a curve. The names of
+    the columns are repeated now and then; metrics.jsonl has all the rest."""
 
     def __init__(self, header: Header, *, stream: TextIO | None = None, period_seconds: float = 5.0) -> None:
         self._stream: TextIO | None = stream or sys.stdout
         self._period = period_seconds
         self._next = 0.0
+        self._lines = 0
+        self._waited: str | None = None  # what for, as it was said last
         self._pending: Row | None = None
         parameters = "" if header.num_params is None else f" parameters {header.num_params}"
-        self._print(f"run {header.name} system {header.system} env {header.env}{parameters} path {header.path}")
+        told = f"run {header.name} system {header.system} env {header.env}{parameters}"
+        short_enough = len(told) + len(place := f" path {header.path}") <= MAX_WIDTH
+        self._print(told + place if short_enough else f"{told}\n{place.strip()}")
 
     def update(self, row: Row) -> None:
         self._pending = row
@@ -117,9 +128,16 @@ class PlainDisplay:
 
     def _flush(self) -> None:
         row, self._pending = self._pending, None
-        if row is not None:
-            self._print(plain_line(row))
-            self._next = time.monotonic() + self._period
+        if row is None:
+            return
+        if self._lines % HEAD_EVERY == 0:
+            self._print(HEAD)
+        self._lines += 1
+        self._print(plain_line(row))
+        if row.waiting and row.waiting != self._waited:
+            self._print(textwrap.fill(row.waiting, MAX_WIDTH, subsequent_indent="  "))
+        self._waited = row.waiting
+        self._next = time.monotonic() + self._period
 
     def _print(self, text: str) -> None:
         if self._stream is None:
@@ -135,23 +153,24 @@ class PlainDisplay:
 
 
 def plain_line(row: Row) -> str:
-    """Format a row as `seconds 12.0 env_steps 124000 ...`; what is not known is left out."""
-    pairs: dict[str, object] = {
-        "seconds": f"{row.seconds:.1f}", "env_steps": row.env_steps, "total_steps": row.total_steps,
-        "trained_steps": row.trained_steps, "updates": row.updates, "episodes": row.episodes,
-        "return_mean": row.return_mean, "eval_return_mean": row.eval_return_mean,
-    }  # fmt: skip
-    if not row.starting:
-        pairs |= {
-            "env_steps_per_s": f"{row.env_steps_per_s:.0f}", "updates_per_s": f"{row.updates_per_s:.1f}",
-            "policy_lag_mean": f"{row.policy_lag_mean:.2f}", "learner_idle": f"{row.learner_idle:.2f}",
-            "eta_seconds": None if row.eta_seconds is None else f"{row.eta_seconds:.0f}",
-            **{f"time/{name}": f"{share:.2f}" for name, share in row.phases.items()},
-            **{name: f"{value:.4g}" for name, value in row.report.items()},
-        }  # fmt: skip
-    texts = {key: f"{value:.2f}" if isinstance(value, float) else value for key, value in pairs.items()}
-    line = " ".join(f"{key} {value}" for key, value in texts.items() if value is not None)
-    return f"{line} {row.waiting}" if row.waiting else line
+    """Format a row as the columns that HEAD names; before the first update there are no rates."""
+    known: list[tuple[float | None, str]] = [
+        (row.return_mean, ".2f"), (row.eval_return_mean, ".2f"), (row.env_steps_per_s, ".0f"), (row.updates_per_s, ".1f"),
+        (row.policy_lag_mean, ".2f"), (row.learner_idle, ".0%"),
+    ]  # fmt: skip
+    known = known[:2] + [(None, "")] * 4 if row.starting else known
+    numbers = ["-" if value is None else format(value, form) for value, form in known]
+    eta = "-" if row.eta_seconds is None or row.starting else _hours(row.eta_seconds)
+    cells = [_hours(row.seconds), str(row.env_steps), *numbers, eta]
+    return "  ".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS))
+
+
+def _hours(seconds: float) -> str:
+    """Format a duration without a space, however long it is: 0:07, 3:05:00, 51:00:00."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 # --------------------------------------------------------------------------------------------------------- live

@@ -10,6 +10,7 @@ from typing import Any
 from rookery.run import startup
 from rookery.run.directory import BEST, LAST, run_argument
 from rookery.run.display import Row, clock, number
+from rookery.run.returns import of_seeds
 
 BUSY = 0.10  # a learner that is idle less than this share of the time is the limit
 COLLECTING = ("env", "inference", "transfer")
@@ -42,6 +43,7 @@ class Outcome:
     bottleneck: str | None = None
     total_steps: int | None = None  # the budget
     total_updates: int | None = None
+    seeds: tuple[float, ...] = ()  # return_mean of each, where there are several
     warnings: tuple[str, ...] = ()  # of rookery/run/health.py
 
 
@@ -68,7 +70,7 @@ def outcome(trainer: Any, result: Any) -> Outcome:
             groups=getattr(topology, "groups", 1),
             waiting=trainer.progress.waiting,
         ),
-        warnings=tuple(trainer.warnings),
+        seeds=tuple(of_seeds(m).values()), warnings=tuple(trainer.warnings),
         **{name: m[name] for name in names},
     )  # fmt: skip
 
@@ -160,7 +162,11 @@ def summary(outcome: Outcome, width: int = 80) -> str:
         rows.append(("reason", _fold(outcome.reason, width)))
     if outcome.return_mean is not None:
         last = min(outcome.episodes, 100)
-        rows.append(("return", f"{number(outcome.return_mean)}   mean of the last {last} training episodes"))
+        of = f"the last {last} training episodes" if not outcome.seeds else f"{len(outcome.seeds)} seeds"
+        rows.append(("return", f"{number(outcome.return_mean)}   mean of {of}"))
+    if outcome.seeds:
+        each = "  ".join(f"{n}: {number(mean)}" for n, mean in enumerate(outcome.seeds))
+        rows.append(("seeds", _fold(f"{each}   (of each, the last 100 training episodes)", width)))
     if outcome.eval_return_mean is not None:
         rows.append(("evaluated", f"{number(outcome.eval_return_mean)}   the greedy policy"))
     if outcome.target is not None:

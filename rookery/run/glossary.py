@@ -39,16 +39,21 @@ def meaning(config: type, name: str) -> str | None:
 
 def documented(config: type) -> set[str]:
     """List the fields of a dataclass, inherited ones too, that are followed by a docstring."""
-    found = set()
-    for parent in config.__mro__[:-1]:
+    return set(docstrings(config))
+
+
+def docstrings(config: type) -> dict[str, str]:
+    """Read the docstrings under the fields of a dataclass, inherited ones too."""
+    found: dict[str, str] = {}
+    for parent in reversed(config.__mro__[:-1]):
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
         assert isinstance(body, ast.ClassDef)
         for field, after in zip(body.body, body.body[1:]):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and _is_text(after):
-                found.add(field.target.id)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and (said := _text(after)) is not None:
+                found[field.target.id] = said
     return found
 
 
-def _is_text(statement: ast.stmt) -> bool:
+def _text(statement: ast.stmt) -> str | None:
     value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return inspect.cleandoc(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, str) else None

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from rookery import systems as all_systems
 
 Rows = list[dict[str, Any]]
 HEADS = {"age_seconds": "age"}
+SPARE = {  # what a table does without where it is too wide, in this order
+    "runs": ("env", "system", "age_seconds"), "systems": ("runtime", "paper"), "envs": ("extra", "source"),
+}  # fmt: skip
+SHORTEST = 12  # a text of fewer characters is not worth cutting
 
 
 def systems() -> Rows:
@@ -76,14 +82,26 @@ def runs(root: str = "runs") -> Rows:
     ]
 
 
-def table(rows: Rows, width: int | None = None) -> str:
-    """Align rows in columns, numbers to the right; what is wider than `width` is cut in its widest column."""
-    names = [name for name in rows[0] if name != "path"]
-    cells = [[HEADS.get(name, name) for name in names]] + [[_cell(name, row[name]) for name in names] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    over = sum(widths) + 2 * (len(widths) - 1) - (width or 10**6)
+def table(rows: Rows, width: int | None = None, spare: Sequence[str] = ()) -> str:
+    """Align rows in columns, numbers to the right. What is wider than `width` loses the columns of `spare`, one by one; then
+    its widest column is cut, where a text is no name. The first column is never cut: where there is no room beside it, the
+    others go below."""
+    everything = [name for name in rows[0] if name != "path"]
+    names, most = list(everything), width or 10**6
+    for name in spare:
+        if name in names[1:] and _width(_cells(rows, names)) > most:
+            names.remove(name)
+    cells = _cells(rows, names)
+    widths, over = _widths(cells), _width(cells) - most
+    texts = [i for i, name in enumerate(names) if i and any(isinstance(row[name], str) for row in rows)]
+    widest = max(texts, key=widths.__getitem__, default=0)
+    if over > 0 and len(names) > 1 and widths[widest] < SHORTEST:
+        rest = [name for name in everything[1:] if name not in spare[:1]]
+        beside = table([{name: row[name] for name in rest} for row in rows]).splitlines()
+        if max(map(len, beside)) > most - 2:
+            beside = ["", *(_pairs(row, rest, most) for row in rows)]
+        return "\n".join(f"{line[0]}\n  {told}".rstrip() for line, told in zip(cells, beside))
     if over > 0:
-        widest = max(range(len(widths)), key=widths.__getitem__)
         widths[widest] = max(widths[widest] - over, 8)
         for line in cells:
             line[widest] = _cut(line[widest], widths[widest])
@@ -92,6 +110,24 @@ def table(rows: Rows, width: int | None = None) -> str:
         "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric)).rstrip() for line in cells
     )
     return "\n".join(lines)
+
+
+def _pairs(row: dict[str, Any], names: Sequence[str], width: int) -> str:
+    """Write a row in words, for a terminal that has no room for columns."""
+    words = "  ".join(f"{HEADS.get(name, name)} {_cell(name, row[name])}" for name in names)
+    return "\n  ".join(textwrap.wrap(words, width - 2, break_long_words=False, break_on_hyphens=False))
+
+
+def _cells(rows: Rows, names: Sequence[str]) -> list[list[str]]:
+    return [[HEADS.get(name, name) for name in names]] + [[_cell(name, row[name]) for name in names] for row in rows]
+
+
+def _widths(cells: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells)]
+
+
+def _width(cells: list[list[str]]) -> int:
+    return sum(widths := _widths(cells)) + 2 * (len(widths) - 1)
 
 
 def terminal_width() -> int | None:

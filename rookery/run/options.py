@@ -8,18 +8,19 @@ environment.
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import tyro
 
-from rookery import systems
-from rookery.ranges import Range, Seed, range_of
-from rookery.run.config import Config, ConfigError, text, value_of
-from rookery.run.glossary import meaning
+from rookery import foreign_names, references, systems
+from rookery.ranges import Range, Seed
+from rookery.run import described, help_page
+from rookery.run.config import Config, ConfigError, groups, refuse, text, value_of
+from rookery.run.flags import Flags
 
+OWN = "One of your own: FILE.py:NAME or MODULE:NAME."
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
 
@@ -32,6 +33,38 @@ def _whole_numbers(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructo
         nargs=1, metavar="INT", instance_from_str=lambda words: whole_number(words[0]),
         is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool), str_from_instance=lambda n: [str(n)],
     )  # fmt: skip
+
+
+@NUMBERS.primitive_rule
+def _none(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    """Accept `none`, as the help says it, beside Python's None."""
+    if info.type is not type(None):
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1, metavar="none", instance_from_str=lambda words: _one_of(NO_VALUE, words[0]),
+        is_instance=lambda value: value is None, str_from_instance=lambda _: ["none"],
+    )  # fmt: skip
+
+
+@NUMBERS.primitive_rule
+def _yes_or_no(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    """Accept yes and no for a switch that is left to the run where nobody says (none)."""
+    if info.type not in (bool | None, typing.Optional[bool]):  # noqa: UP045 — to tyro these are two types
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1, metavar="yes|no|none", instance_from_str=lambda words: _one_of(YES_NO | NO_VALUE, words[0]),
+        is_instance=lambda value: value is None or isinstance(value, bool), str_from_instance=lambda value: [str(value)],
+    )  # fmt: skip
+
+
+NO_VALUE: dict[str, bool | None] = {"none": None}
+YES_NO: dict[str, bool | None] = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+
+
+def _one_of(known: dict[str, bool | None], word: str) -> bool | None:
+    if word.lower() not in known:
+        raise ValueError(f"{word!r} is none of {', '.join(known)}")
+    return known[word.lower()]
 
 
 def whole_number(word: str) -> int:
@@ -48,87 +81,114 @@ def whole_number(word: str) -> int:
 EXACT = 2**53  # whole numbers below it are floats without rounding
 
 
-def parse(prog: str, args: Sequence[str], base: Config) -> tuple[Config, dict[str, bool]]:
-    """Parse `args` on top of `base`: the config, and the flags that are no part of one (json)."""
-    explained = bool({"-h", "--help"} & set(args))
-    groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
-    fields: list[Any] = [
-        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], base.env_name),
-        ("topology", Annotated[str, tyro.conf.arg(
-            metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")],
-            systems.flag_of(_class_name(base.topology))),
-        ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
-            metavar="[NAME=VALUE ...]", help="Handed to the environment.", help_behavior_hint=_env_hint(base))], ()),
-        ("json", Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(
-            help="One JSON line at the end instead of the display.", help_behavior_hint="")], False),
-    ]  # fmt: skip
-    for title, part in groups.items():
-        shown = _shown(part, explained)
+def names(config: Config, flags: Any = Flags) -> set[str]:
+    """List the options of a config by name, nested ones as `network.core`, and the flags beside it."""
+    parts = {"algorithm": config.algorithm, "topology": config.topology, "run": config.run}
+    flat = {f.name for part in (*parts.values(), flags) for f in dataclasses.fields(part)}
+    inner = {f"{group}.{f.name}" for group, part in groups(parts).items() for f in dataclasses.fields(part)}
+    return flat | inner | {"env", "topology", "algorithm", "network", "env_options"}
+
+
+def refuse_foreign(args: Sequence[str], base: Config, flags: Any) -> None:
+    """Answer all flags that are another library's names with ours. Raises ConfigError."""
+    known = names(base, flags)
+    typed = [word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--")]
+    told = (foreign_names.option(name, known, flags=True, owner=base.system) for name in typed)
+    refuse([answer for answer in dict.fromkeys(told) if answer])
+
+
+def parse(prog: str, args: Sequence[str], base: Config, flags: Any = Flags) -> tuple[Config, dict[str, Any]]:
+    """Parse `args` on top of `base`: the config, and what is no part of one (`flags`: a dataclass of it)."""
+    refuse_foreign(args, base, flags)
+    titled = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
+    topology = _topology_flag(base)
+    if {"-h", "--help"} & set(args):
+        print(_page(prog, base, topology, titled, flags))
+        raise SystemExit(0)
+    fields: list[Any] = [*general_options(base.env_name, topology, base.env_options)]
+    fields.append(("flags", Annotated[flags, tyro.conf.OmitArgPrefixes], flags()))
+    for title, part in titled.items():
+        shown = _shown(part)
         fields.append((title, Annotated[type(shown), tyro.conf.OmitArgPrefixes], shown))
     nested = {  # a dataclass inside one is a group with a prefix
         f.name: (title, getattr(part, f.name))
-        for title, part in groups.items()
+        for title, part in titled.items()
         for f in dataclasses.fields(part)
         if dataclasses.is_dataclass(getattr(part, f.name))
     }
     for name, (_, inner) in nested.items():
-        fields.append((name, type(shown := _shown(inner, explained)), shown))
+        fields.append((name, type(shown := _shown(inner)), shown))
     options = dataclasses.make_dataclass(
         "Options", [(n, t, dataclasses.field(default=d)) for n, t, d in fields], frozen=True, kw_only=True
     )
     chosen: Any = tyro.cli(options, args=args, prog=prog, description=_description(base), registry=NUMBERS)
-    if chosen.topology != systems.flag_of(_class_name(base.topology)):  # `train` has built `base` with the one it was given
+    # `base` was built with the environment, the network, the algorithm and (by `train`) the topology that the words name
+    named = references.absolute(chosen.topology) if references.is_reference(chosen.topology) else chosen.topology
+    if named not in (topology, systems.flag_of(_class_name(base.topology))):
         raise ConfigError(f"--topology {chosen.topology}: a run keeps its own, which is {_class_name(base.topology)}")
-    theirs: dict[str, dict[str, Any]] = {title: {} for title in groups}
+    theirs: dict[str, dict[str, Any]] = {title: {} for title in titled}
     for name, (title, inner) in nested.items():
         theirs[title][name] = type(inner)(**_values(getattr(chosen, name)))
-    parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in groups.items()]
+    parts = [type(part)(**_values(getattr(chosen, title)) | theirs[title]) for title, part in titled.items()]
     changed = dict(zip(("run", "algorithm", "topology"), parts))
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
-    asked = dataclasses.replace(base, env=chosen.env, env_options=env_options, **changed)
-    return asked.settled(), {"json": chosen.json}  # once, for all that follows: it may have to make an environment
+    asked = dataclasses.replace(base, env_options=env_options, **changed)
+    return asked.settled(), _values(chosen.flags)  # once, for all that follows: it may have to make an environment
 
 
-def _shown(part: Any, explained: bool) -> Any:
-    """Rebuild `part` as the help shows it: without nested groups, with ranges in the metavars, and no "default: None".
-    explained: what a field does not say itself is looked up in the glossary."""
+def general_options(env: str, topology: str, env_options: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """List the options of every system that are no field of its parts: name, type and default. env_options: those that a
+    preset, or the run that is resumed, gives already."""
+    given = " ".join(f"{name}={text(value)}" for name, value in env_options.items())
+    hint = f"(default: {given})" if given else ""
+    return [
+        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], env),
+        ("topology", Annotated[str, tyro.conf.arg(
+            metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")], topology),
+        ("own_algorithm", Annotated[str | None, tyro.conf.arg(
+            name="algorithm", metavar="NAME", help=OWN, help_behavior_hint="")], None),
+        ("own_network", Annotated[str | None, tyro.conf.arg(
+            name="network", metavar="NAME", help=OWN, help_behavior_hint="")], None),
+        ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
+            metavar="NAME=VALUE ...", help="Handed to the environment.", help_behavior_hint=hint)], ()),
+    ]  # fmt: skip
+
+
+def described_in_general(env: str, topology: str, env_options: dict[str, Any], flags: Any) -> list[described.Described]:
+    """Describe the options that belong to no part of a system. flags: a dataclass of those that belong to the command."""
+    general = [
+        described.annotated(name.removeprefix("own_"), kind, default)
+        for name, kind, default in general_options(env, topology, env_options)
+    ]
+    return general + [dataclasses.replace(o, hint="") if o.switch else o for o in described.of(flags).options]
+
+
+def _page(prog: str, base: Config, topology: str, titled: dict[str, Any], flags: Any) -> str:
+    """Write the help from the parts themselves: those of the user's are in no table."""
+    general = described_in_general(base.env_name, topology, base.env_options, flags)
+    parts = [(title, described.of(type(part)), described.plain(part)) for title, part in titled.items()]
+    return help_page.of_groups(prog, _description(base), general, parts)
+
+
+def _shown(part: Any) -> Any:
+    """Rebuild `part` without nested groups, whose options are beside its own, under a prefix."""
     shown = []
-    plain, noted = (typing.get_type_hints(type(part), include_extras=extras) for extras in (False, True))
-    for f in dataclasses.fields(part):
-        kind, allowed = plain[f.name], range_of(noted[f.name])
-        if dataclasses.is_dataclass(kind):
-            kind = Annotated[kind, tyro.conf.Suppress]
-        elif typing.get_origin(kind) in (types.UnionType, typing.Union) and type(None) in (args := typing.get_args(kind)):
-            names = [_word(arg) for arg in args if arg is not type(None)]
-            value = getattr(part, f.name)
-            hint = "" if value is None else f"(default: {value}; or None)"
-            shorter = allowed.short if allowed else ""
-            kind = Annotated[kind, tyro.conf.arg(metavar="|".join(names) + shorter, help_behavior_hint=hint)]
-        elif allowed is not None and kind in (int, float):
-            kind = Annotated[kind, tyro.conf.arg(metavar=_word(kind) + allowed.short)]
-        if explained and (said := meaning(type(part), f.name)) is not None:
-            kind = Annotated[kind, tyro.conf.arg(help=said)]
-        shown.append((f.name, kind, dataclasses.field(default=getattr(part, f.name))))
-    doc = {"__doc__": type(part).__doc__}
-    made = dataclasses.make_dataclass(
-        _class_name(part), shown, bases=(type(part),), namespace=doc, frozen=True, kw_only=True
-    )
+    for name, kind in typing.get_type_hints(type(part)).items():
+        if name in (fields := {f.name for f in dataclasses.fields(part)}):
+            plain = not dataclasses.is_dataclass(kind) and kind is not Any  # Any: what no command line can say, as a function
+            kind = kind if plain else Annotated[kind, tyro.conf.Suppress]
+            shown.append((name, kind, dataclasses.field(default=getattr(part, name))))
+    assert len(shown) == len(fields)
+    made = dataclasses.make_dataclass(_class_name(part), shown, bases=(type(part),), frozen=True, kw_only=True)
     return made(**_values(part))
-
-
-def _word(kind: Any) -> str:
-    """Return the metavar of a type in the help; a range follows it, so it is short."""
-    return "NUM" if kind is float else getattr(kind, "__name__", str(kind)).upper()
 
 
 def _values(part: Any) -> dict[str, Any]:
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)}
 
 
-def _env_hint(base: Config) -> str:
-    """Show the environment options that a preset, or the run that is resumed, gives already."""
-    said = " ".join(f"{name}={text(value)}" for name, value in base.env_options.items())
-    return f"(default: {said})" if said else ""
+def _topology_flag(base: Config) -> str:
+    return base.own_names.get("topology") or systems.flag_of(_class_name(base.topology))
 
 
 def _env_option(item: str) -> tuple[str, Any]:
@@ -156,7 +216,7 @@ Episodes = Annotated[int, Range(1, 10_000)]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions:
-    """Play the greedy policy of a run, or of a checkpoint, on seeded environments of its own."""
+    """Play the policy of a run, or of a checkpoint, on seeded environments of its own, and report its returns."""
 
     which: str | None = None
     """best (by evaluation), last, or the updates of a checkpoint; by default best if an evaluation ended the run, else last."""
@@ -164,8 +224,14 @@ class EvalOptions:
     """One in each of so many environments."""
     seed: Seed = 1
     """Of the environments."""
+    stochastic: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Sample actions as at the end of the training, instead of taking the best ones."""
+    render: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Show the episodes, as `rookery watch` does, one after another in one environment: other episodes than without."""
     runs: str = "runs"
     """The directory that holds the runs."""
+    trust: bool = False
+    """Import the code that the run's config names, though you have not signed it."""
     json: bool = False
     """One JSON line instead of the text."""
 
@@ -186,5 +252,7 @@ class RecordOptions:
     """Of the environments."""
     runs: str = "runs"
     """The directory that holds the runs."""
+    trust: bool = False
+    """Import the code that the run's config names, though you have not signed it."""
     json: bool = False
     """One JSON line instead of the text."""

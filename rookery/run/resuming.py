@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from rookery.run import checkpoint
+from rookery.run import trust as trusted
 from rookery.run.checkpoint import CheckpointError, StorageError
-from rookery.run.config import Config, ConfigError, command
-from rookery.run.directory import BEST, ConfigDamaged, Run
+from rookery.run.config import Config, ConfigError, command, from_dict
+from rookery.run.directory import BEST, ConfigDamaged, Run, run_argument
 from rookery.run.records import plain
 from rookery.run.versions import flat
 from rookery.types import PyTree
@@ -55,6 +56,22 @@ def config_of(run: Run) -> dict[str, Any]:
                     warnings.warn(f"{error} The copy of the config in {path.name} is used.", ConfigRecovered, stacklevel=2)
                     return dict(copy)
         raise ConfigDamaged(f"{error} No checkpoint holds a copy of it: train the run again.") from error
+
+
+def known_config(run: Run, *, trust: bool = False, how: str = "resume", **given: Any) -> Config:
+    """Rebuild the config of a run, with the code that it names: where this user has signed it, or trusts it.
+
+    given: parts that are passed again (env, algorithm, topology, torso), as for `from_dict`; how: the command, for messages.
+    """
+    saved, given = config_of(run), {part: value for part, value in given.items() if value is not None}
+    names = trusted.allowed(saved, run_argument(run.name, run.shown), given, trust=trust, how=how)
+    if how == "resume":
+        typed = " ".join(f"{trusted.FLAGS[part]} FILE.py:NAME" for part in saved.get("custom", ()) if part in trusted.FLAGS)
+        call = f"`rookery.resume({str(run.shown)!r}, {{}})` in Python"
+        call += f", or {typed} where they have names" if typed else ""
+    else:
+        call = f"`rookery.load({str(run.shown)!r}, {{}})` in Python is its policy"
+    return from_dict(saved, **given, names=names, call=call)
 
 
 @dataclass(frozen=True)
@@ -152,7 +169,8 @@ def changes(saved: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[str, 
 
 
 def _is_option(name: str) -> bool:
-    return not name.startswith("machine.") and name != "run.runs"  # where it is may change, and so may what is there
+    """Tell options from facts of the machine and the place: where a run is may change, what is there, and where its code is."""
+    return not name.startswith(("machine.", "references.")) and name not in ("run.runs", trusted.SIGNATURE)
 
 
 def said(changed: dict[str, tuple[str, str]], whose: str = "the run's") -> str:

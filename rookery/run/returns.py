@@ -55,13 +55,20 @@ class ReturnWindow:
             "returns": list(self._returns),
             "first": list(self._first),
             "episodes": self.episodes,
+            "target": self.target,
             "seconds_to_target": self.seconds_to_target,
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Continue from a snapshot; the target is that of this window."""
+        """Continue from a snapshot; the target is that of this window, and was reached before only if it was that of then."""
         self._returns.clear()
         self._returns.extend(snapshot["returns"])
         self._first = list(snapshot.get("first", ()))  # a checkpoint of before has none
         self.episodes = snapshot["episodes"]
-        self.seconds_to_target = snapshot["seconds_to_target"]
+        before = snapshot.get("target", self.target)  # a checkpoint of before does not say
+        self.seconds_to_target = snapshot["seconds_to_target"] if before == self.target else None
+
+
+def of_seeds(report: dict[str, float]) -> dict[str, float]:
+    """Select the mean return of each seed from the report of a topology that trains several."""
+    return {name: value for name, value in report.items() if name.startswith("return_mean/seed_")}

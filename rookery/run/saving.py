@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,24 @@ LAST_PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds between the attempts at the last o
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Milestones:
+    """Checkpoints at equal distances over a run of `planned` updates: they are marked as such, and never removed."""
+
+    count: int = 0
+    planned: int = 1
+
+    def passed(self, updates: float) -> int:
+        """Count those that a run has come to after so many updates; it goes on counting beyond its plan."""
+        return int(updates) * self.count // self.planned
+
+
 class Saver:
     """tell: a line to the user."""
 
-    def __init__(self, best: BestPolicy, *, keep: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, best: BestPolicy, *, keep: int, tell: Callable[[str], None], milestones: Milestones | None = None
+    ) -> None:
         self.last: Path | None = None  # the last one written
         self.written: list[Path] = []  # those since whoever looks took them
         self._best, self._keep, self._tell = best, keep, tell
@@ -36,12 +51,20 @@ class Saver:
         self._writing_best: Future[None] | None = None
         self._failures = 0  # in a row
         self._again_at = 0.0
+        self._milestones = milestones or Milestones()
+        self._marked: int | None = None  # milestones that are on disk, or lie before the checkpoint that was resumed
 
     def is_due(self, period_is_over: bool) -> bool:
         """Return whether to save now: when the period is over or, after a failure, when the back-off is."""
         if not self._failures:
             return period_is_over
         return self._writing is None and time.monotonic() >= self._again_at
+
+    def comes_to_milestone(self, updates: int, *, since: float) -> bool:
+        """Return whether there is a milestone between the last save, after `since` updates, and now."""
+        if self._marked is None:
+            self._marked = self._milestones.passed(since)
+        return self._milestones.passed(updates) > self._milestones.passed(since)
 
     def save(self, run: Run, updates: int, contents: Contents) -> None:
         """Write at once. Raises StorageError; the checkpoints before are intact then."""
@@ -63,7 +86,11 @@ class Saver:
 
     def _write(self, run: Run, updates: int, contents: Contents) -> Path:
         _check_there(run)
+        passed = self._milestones.passed(updates)
+        if passed > (self._marked or 0):
+            contents = contents._replace(meta=contents.meta | {checkpoint.MILESTONE: passed})
         written = checkpoint.write(checkpoint.path_of(run.checkpoints, updates), contents)
+        self._marked = max(passed, self._marked or 0)
         checkpoint.prune(run.checkpoints, keep=self._keep)
         return written
 

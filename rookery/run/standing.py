@@ -8,7 +8,8 @@ from typing import Any
 from rookery.run import checkpoint
 from rookery.run.directory import LAST, Run, run_argument
 from rookery.run.display import Row
-from rookery.types import Agent, PyTree, Spec
+from rookery.run.returns import of_seeds
+from rookery.types import Agent
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,6 @@ def num_parameters(agent: Agent) -> int:
 
     params = jax.eval_shape(agent.init, ops.random.key(0)).params
     return sum(x.size for x in jax.tree.leaves(params.get("network", params) if isinstance(params, dict) else params))
-
-
-def policy_of(agent: Agent, spec: Spec, params: PyTree) -> Any:
-    """Return parameters as a policy, in memory of its own: `action, memory = policy(observation, memory)`."""
-    import jax
-    import numpy as np
-
-    from rookery.workers.acting.policy import Policy
-
-    return Policy(agent, spec, jax.tree.map(np.array, params))
 
 
 def last_good(run: Run, *, go_on: bool) -> str:
@@ -93,6 +84,7 @@ def metrics_of(trainer: Any) -> dict[str, Any]:
         "updates": p.updates,
         "episodes": p.episodes,
         "return_mean": trainer.return_mean,
+        **of_seeds(p.report),
         "eval_return_mean": trainer.eval_return_mean,
         "eval_return_best": trainer.best.eval_return_mean,
         **{f"eval_return_mean/{name}": mean for name, mean in trainer.eval_of_others.items()},

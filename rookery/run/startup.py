@@ -43,6 +43,12 @@ def cache_directory() -> Path:
     return root / "rookery" / f"xla-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
 
 
+def state_directory() -> Path:
+    """Return where this user's state lies that is in no run. RuntimeError where there is no home."""
+    root = os.environ.get("XDG_STATE_HOME")
+    return (Path(root) if root else Path.home() / ".local" / "state") / "rookery"
+
+
 def available_cores() -> int:
     """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

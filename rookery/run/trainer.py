@@ -22,18 +22,21 @@ from rookery import envs
 from rookery.data.files import Gone
 from rookery.run import boards, checkpoint, config, health, startup
 from rookery.run.assemble import assemble, open_runtime, pool_factory, saved_params, shown_to
+from rookery.run.budget import TrainingClock
 from rookery.run.callbacks import Callbacks, OnCheckpoint, OnEnd, OnEvaluation, OnStep
 from rookery.run.calling import Caller
 from rookery.run.contents import caught_up, contents_of, loaded_for, meta_of
 from rookery.run.directory import BEST, LAST, Run
 from rookery.run.display import Row
+from rookery.run.filming import Filming, prepare_filming
 from rookery.run.journal import Journal
 from rookery.run.kept import BestPolicy, resumable
+from rookery.run.loading import policy_of
 from rookery.run.meter import Meter
 from rookery.run.resuming import Resumption, take_over
-from rookery.run.returns import ReturnWindow
-from rookery.run.saving import Saver, insist
-from rookery.run.standing import Result, last_good, metrics_of, num_parameters, policy_of, row_of
+from rookery.run.returns import ReturnWindow, of_seeds
+from rookery.run.saving import Milestones, Saver, insist
+from rookery.run.standing import Result, last_good, metrics_of, num_parameters, row_of
 from rookery.run.watchdog import Watchdog
 from rookery.signals import Interrupted
 from rookery.topologies.plan import MAIN
@@ -85,6 +88,7 @@ class Trainer:
         cfg = cfg.settled()
         self.config, self._interrupted = cfg, False
         self._base = Path.cwd()  # of all paths, before an environment can change it
+        prepare_filming(cfg)
         self.spec, self.agent, self.plan = assemble(cfg)
         self.shown = shown_to(cfg, self.spec)  # demonstrations
         boards.require(tensorboard=cfg.run.tensorboard, wandb=cfg.run.wandb)
@@ -117,10 +121,13 @@ class Trainer:
         self.seconds_to_target: float | None = None
         self.meter = Meter(self.plan, overlaps=cfg.topology.overlaps)
         self._written_result = False
-        self._saver = Saver(self.best, keep=cfg.run.keep_checkpoints, tell=self.say)
+        milestones = Milestones(cfg.run.milestones, cfg.num_updates)
+        self._saver = Saver(self.best, keep=cfg.run.keep, tell=self.say, milestones=milestones)
+        self._filming = Filming(cfg, self.agent, tell=self.say)
         self._saved_at = self._evaluated_at = 0
         self._done = (0, 0)  # steps and updates at the last row
         self._untold: list[Any] = []  # episodes that ended while it was drained for a checkpoint: the next progress tells them
+        self._clock, self._updates_before = TrainingClock(), 0
 
     # ----------------------------------------------------------------------------------------------- driving
 
@@ -141,6 +148,7 @@ class Trainer:
         self._tell_episodes(progress.finished, now)
         self.returns.add((episode.total_reward for episode in progress.finished), seconds=now)
         self.meter.add(now, progress)
+        self._clock.look(now - self.resumed_at, progress, updates_before=self._updates_before)
         for incident in progress.incidents:
             self._journal.incident(incident)
         if self._resumption is None:  # else only a sign of life
@@ -197,15 +205,18 @@ class Trainer:
             self.stopped_because = f"trained for {options.total_steps:,} steps"
         elif options.total_updates is not None and updates >= options.total_updates:
             self.stopped_because = f"made {options.total_updates:,} updates"
-        elif options.seconds is not None and self.seconds >= options.seconds:
-            self.stopped_because = f"{options.seconds:g} seconds are over"
+        elif (over := self._clock.over(options.seconds, self.seconds, progress)) is not None:
+            self.stopped_because = over
         elif options.stop_return is not None and self.returns.reached:
             self.stopped_because = f"return_mean reached {options.stop_return:g}"
             self.seconds_to_target = round(self.returns.seconds_to_target or self.seconds, 3)
         period = options.checkpoint_every or max(1, planned // 10)
-        due = self._saver.is_due(updates - self._saved_at >= period)
+        milestone = self._saver.comes_to_milestone(updates, since=self._saved_at)
+        due = self._saver.is_due(updates - self._saved_at >= period or milestone)
         if progress.snapshot is not None and due and self.stopped_because is None:
             self._save(behind=True)
+        if self.stopped_because is None:  # else `finish` makes the last one
+            self._filming.after(progress, self.run.path)
 
     def _goal_is_evaluated(self) -> bool:
         goal, mean = self.config.run.stop_eval_return, self.eval_return_mean
@@ -220,7 +231,7 @@ class Trainer:
         self._journal.evaluation(evaluation.returns, evaluation.lengths, **where, seconds=self.seconds)
         others = {name: policy.params for name, policy in progress.policies.items() if name != MAIN}
         self.eval_of_others = {name: self._evaluator.evaluate(params).return_mean for name, params in others.items()}
-        meta = meta_of(self.config, progress, self.seconds)
+        meta = meta_of(self.config, progress, self.seconds, self.spec)
         meta |= {"eval_return_mean": evaluation.return_mean, "eval_episodes": len(evaluation.returns)}
         if is_best := self.best.offer(progress.params, meta):
             self._saver.save_best(self._open_run())
@@ -280,7 +291,8 @@ class Trainer:
         self.progress, self._untold = caught_up(self.progress, snapshot, self.agent)
         self._journal.flush()
         run, updates = self._open_run(), self.progress.updates
-        contents = contents_of({"topology": snapshot, "trainer": own}, self.config, self.progress, self.shown)
+        tree = {"topology": snapshot, "trainer": own}
+        contents = contents_of(tree, self.config, self.progress, self.spec, self.shown)
         self._saved_at = updates
         (self._saver.save_behind if behind else self._saver.save)(run, updates, contents)
         return checkpoint.path_of(run.checkpoints, updates)
@@ -300,7 +312,8 @@ class Trainer:
             self.resumed_at = float(tree["trainer"]["seconds"])
             resumption = resumption.at(self._snapshot, told=self.returns.episodes)
             self._evaluated_at = int(tree["trainer"].get("evaluated_at", resumption.updates))
-        self._resumption, self._saved_at = resumption, resumption.updates
+        self._resumption = resumption
+        self._saved_at = self._updates_before = resumption.updates
         self._journal.begin_at(resumption.env_steps)
         self._began = time.perf_counter() - self.resumed_at
         self.meter = Meter(self.plan, overlaps=self.config.topology.overlaps, updates=resumption.updates)
@@ -349,7 +362,9 @@ class Trainer:
 
     @property
     def return_mean(self) -> float | None:
-        return self.returns.return_mean
+        """Mean return of the last 100 training episodes; of several seeds, the mean of what each has."""
+        each = of_seeds(self.progress.report if self.progress else {})
+        return sum(each.values()) / len(each) if each else self.returns.return_mean
 
     @property
     def kept(self) -> str:
@@ -395,7 +410,7 @@ class Trainer:
     def policy(self) -> Any:
         """Return the policy that is kept, the newest while training goes on: `action, memory = policy(observation, memory)`."""
         params = self.best.params(self.agent) if self.kept == BEST else self.progress.params
-        return policy_of(self.agent, self.spec, params)
+        return policy_of(self.config, self.agent, self.spec, params, env_steps=self.progress.env_steps)
 
     def finish(self, status: str = "done", *, evaluate: bool = True) -> Result:
         """Save, evaluate, write the result and close. What is reported and returned is what the kept checkpoint holds."""
@@ -414,6 +429,7 @@ class Trainer:
         self._write_result(status, trained)
         if not self.run.is_there:
             raise checkpoint.StorageError(self.last_good())
+        self._filming.finish(self.progress, self.run.path)
         result = Result(str(self.run.path), status, self.stopped_because or "", trained, self.policy(), self.kept)
         self.close()
         self._caller.end(self, result)
@@ -489,6 +505,7 @@ class Trainer:
             self._write_result("stopped", self.metrics())
         self._stop_driver()
         self._evaluator.close()
+        self._filming.close()
         self._saver.close()
         self._journal.close()
         if self._run is not None:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+MACHINE = ("machine", "references")  # of a config: what may differ between machines that work on one run
 PACKAGES = ("rookery", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "ale-py")
 
 
@@ -41,7 +42,7 @@ def fingerprint(config: Any = None) -> dict[str, str]:
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     found = versions() | {"rookery's source": digest.hexdigest()[:12]}
     if config is not None:
-        options = dict(flat({part: value for part, value in config.to_dict().items() if part != "machine"}))
+        options = dict(flat({part: value for part, value in config.unsigned().items() if part not in MACHINE}))
         text = json.dumps(options, sort_keys=True)
         found |= options | {"config's digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
     return found

@@ -30,7 +30,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from rookery import signals
+from rookery import references, signals
 from rookery.runtime.interface import WorkerLost
 from rookery.runtime.remote_error import RemoteError, remote_error
 from rookery.trees import tree_map
@@ -115,6 +115,8 @@ class Child:
         """make: prepare, called first of all, the worker's class and its args and kwargs."""
         if not hasattr(os, "memfd_create"):
             raise ValueError("workers in processes of their own need Linux: use --runtime ray")
+        for module in references.by_value():
+            cloudpickle.register_pickle_by_value(module)
         self._name = name
         mine, theirs = socket.socketpair()
         memories = [os.memfd_create("rookery") for _ in range(2)]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery import spaces
+from rookery.envs import legal
 from rookery.trees import tree_map
 from rookery.types import EnvPool, Episode, TimeStep
 
@@ -21,9 +22,8 @@ class Playthrough(NamedTuple):
 
 def random_action(pool: EnvPool, rng: np.random.Generator, step: TimeStep | None = None) -> Any:
     """Draw actions: canonical, uniform, legal where there is a mask; the same for any number of groups."""
-    if step is not None and isinstance(step.observation, dict) and "action_mask" in step.observation:
-        mask = step.observation["action_mask"]
-        return np.where(mask, rng.random(mask.shape), -1).argmax(axis=1)
+    if step is not None and (mask := legal.mask_of(step.observation, batched=True)) is not None:
+        return legal.draw(pool.spec.action, mask, rng)
 
     def draw(space: Any) -> np.ndarray:
         if hasattr(space, "low"):

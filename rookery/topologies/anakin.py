@@ -28,6 +28,7 @@ from rookery.data import arrays
 from rookery.data.config import TableSpec
 from rookery.data.memory import check_fits
 from rookery.envs.jax.sources import build, is_jax_id, kind_of
+from rookery.envs.named import resolved
 from rookery.envs.registry import JAX_IDS
 from rookery.ranges import Count, Workers
 from rookery.topologies.compatibility import rows_of
@@ -257,7 +258,7 @@ def _replay_facts(topology: Anakin, agent: Agent, spec: Spec) -> dict[str, str]:
 
 def _env_of(job: Job) -> JaxEnv:
     """Build the environment that was named, or that a callable of the user's makes."""
-    options = dict(job.env_options)
-    if isinstance(job.env, str) or kind_of(job.env):
-        return build(job.env, options)
-    return build(job.env(**options))
+    options, env = dict(job.env_options), resolved(job.env)
+    if isinstance(env, str) or kind_of(env):
+        return build(env, options)
+    return build(env(**options))

@@ -42,7 +42,7 @@ class Published(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Progress:
     """The state of a run after a step of its topology. Counters are cumulative unless they say otherwise."""
 
@@ -72,6 +72,14 @@ class Progress:
     tune: Callable[[Mapping[str, float]], None] | None = None
     #   sets hyper-parameters of the main policy that are leaves of its state (params["hyper"]), from the next update on;
     #   nothing is compiled again. None: this topology cannot
+
+    def __repr__(self) -> str:
+        """Show in one line what is looked for first: parameters would fill the screen."""
+        held_up = f", {self.waiting}" if self.waiting else ""
+        return (
+            f"Progress({self.env_steps:,} steps, {self.updates:,} updates, {self.episodes:,} episodes, "
+            f"policy lag {self.lag_mean:.1f}{held_up})"
+        )
 
     @property
     def params(self) -> PyTree:

@@ -1,6 +1,6 @@
 import pytest
 
-from rookery_bench.statistics import bootstrap, iqm, median, ratio, slope, spread
+from rookery_bench.statistics import bootstrap, interval, iqm, median, ratio, slope, spread
 
 
 def test_the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two():
@@ -49,3 +49,10 @@ def test_the_bootstrap_interval_holds_the_iqm_and_narrows_with_more_values():
     assert low <= iqm(few) <= high and bootstrap(few) == (low, high), "the same seed gives the same interval"
     assert bootstrap(many, samples=1000)[1] - bootstrap(many, samples=1000)[0] < 0.6 * (high - low)
     assert bootstrap([3.0]) == (None, None)
+
+
+def test_the_interval_of_a_mean_is_right_beyond_eight_values():
+    values = [float(i % 3) for i in range(10)]  # deviation 0.8756
+    low, high = interval(values)
+    assert (high - low) / 2 == pytest.approx(2.262 * 0.87560 / 10**0.5, rel=1e-3), "Student's t of 9 degrees of freedom, not 2"
+    assert interval([1.0]) == (None, None)

@@ -315,7 +315,7 @@ def test_a_run_resumes_exactly(tmp_path, env_options):
             trainer.advance()
     run = rookery.run.directory.Run.open(tmp_path / "cut")
     cfg = rookery.run.config.from_dict(run.config["config"])
-    with rookery.run.api.resume(run, cfg) as trainer:
+    with rookery.run.api.continued(run, cfg) as trainer:
         for _ in trainer:
             pass
         resumed = trainer.finish().policy.params

@@ -24,7 +24,8 @@ def example(name):
 
 def test_every_example_is_short_says_how_to_run_it_and_is_run_here():
     names = {path.stem for path in FOLDER.glob("*.py")}
-    assert names == {f"custom_{what}" for what in ("environment", "network", "algorithm", "loss", "topology")}
+    customs = {f"custom_{what}" for what in ("environment", "network", "algorithm", "loss", "topology")}
+    assert names == customs | {"copied_algorithm"}
     for name in names:
         text = (FOLDER / f"{name}.py").read_text()
         assert len(text.splitlines()) < 100 and f"python examples/{name}.py" in text and '__name__ == "__main__"' in text
@@ -36,10 +37,10 @@ def test_a_custom_environment_is_trained_on_and_played_by_hand(tmp_path, capsys)
     assert "played by hand" in capsys.readouterr().out
 
 
-def test_custom_networks_in_plain_jax_and_flax_are_trained_and_loaded_again(tmp_path):
+def test_custom_networks_in_flax_and_plain_jax_are_trained_and_loaded_again(tmp_path):
     module = example("custom_network")
     results = module.main("a2c", total_steps=512, runs=str(tmp_path))
-    assert set(results) == {"fourier", "residual", "heads"}
+    assert set(results) == {"residual", "layers", "fourier", "heads"}
     fourier = results["fourier"].policy.params["network"]["encoder"]
     assert fourier["frequency"].shape == (4, 4 * module.FREQUENCIES), "the tree is the one that init made"
     assert np.any(fourier["bias"] != 0), "and it is trained"
@@ -73,8 +74,13 @@ def test_a_custom_loss_is_learned_with_and_its_term_does_what_it_is_for(tmp_path
     assert 0 < roughness[1.0] < 0.7 * roughness[0.0], "the policy is smoother in time with the term than without"
 
 
-def test_the_custom_loss_is_as_much_a_gradient_as_that_of_a2c(tmp_path):
-    module = example("custom_loss")
+def test_a_copied_algorithm_with_another_loss_is_trained(tmp_path):
+    result = example("copied_algorithm").main(total_steps=1024, runs=str(tmp_path))
+    assert result.metrics["system"] == "SmoothA2C" and result.metrics["return_mean"] > 10
+
+
+def test_the_copied_algorithm_is_as_much_a_gradient_as_a2c(tmp_path):
+    module = example("copied_algorithm")
     spec = envs.spec_of("CartPole-v1")
     check_agent(module.SmoothA2C(rollout_length=4).build(spec), spec)
     result = rookery.train(

@@ -23,7 +23,7 @@ from rookery.run import checkpoint, saving
 from rookery.run.checkpoint import StorageError
 from rookery.run.directory import Run
 
-SAVING = TINY | {"env": "identity", "checkpoint_every": 1, "total_steps": 10**7, "keep_checkpoints": 50}
+SAVING = TINY | {"env": "identity", "checkpoint_every": 1, "total_steps": 10**7, "keep": 50}
 WORDS = ("--num-envs", "4", "--network.hidden", "8", "--eval-episodes", "0", "--total-steps", "400", "--checkpoint-every", "2")
 
 

@@ -311,7 +311,7 @@ def test_a_torso_that_gives_policy_and_value_is_the_whole_network_and_masks_stil
 
 def test_heads_of_the_users_that_do_not_fit_are_refused_with_the_shapes():
     spec = Spec(spaces.Dict(x=VECTOR), spaces.Discrete(2))
-    with pytest.raises(ValueError, match=r"policy \[B, 2\] and a value \[B\]; this one gave shapes \(1, 3\) and \(1,\)"):
+    with pytest.raises(ValueError, match=r"gives a policy of shape \(3, 3\) for a batch of 3, expected \(3, 2\)"):
         actor_critic(spec, 2, NetworkConfig(), torso=OWN_HEADS).init(jax.random.key(0))
     for config in (NetworkConfig(core="gru"), NetworkConfig(heads="separate")):
         with pytest.raises(ValueError, match="is the whole network"):

@@ -207,7 +207,7 @@ class Explodes(Odd):
 def exploding(tmp_path, **options):
     return rookery.Trainer(
         "a2c", env=Explodes, runs=str(tmp_path), run="boom", checkpoint_every=1, num_envs=2, rollout_length=8,
-        network={"hidden": (4,)}, total_steps=10_000, keep_checkpoints=50, **{"normalise_rewards": False} | options,
+        network={"hidden": (4,)}, total_steps=10_000, keep=50, **{"normalise_rewards": False} | options,
     )  # fmt: skip
 
 
@@ -241,8 +241,7 @@ def test_in_python_a_loss_that_is_not_finite_is_an_error_and_the_run_says_so(tmp
             pass
     assert np.isfinite(jax.tree.leaves(trainer.progress.params)[0]).all()
     assert json.loads((tmp_path / "boom" / "result.json").read_text())["status"] == "failed"
-    with pytest.raises(ConfigError, match=r"env of its own.*env=\.\.\."):
-        rookery.load(tmp_path / "boom")
+    assert rookery.load(tmp_path / "boom")(1)[0] in range(5, 8), "the environment is not needed: its spaces are saved"
 
 
 def _checkpoints(run):
@@ -276,9 +275,9 @@ def test_a_run_ends_after_so_many_updates_and_is_given_more(tmp_path):
     assert config.num_updates == 7, "schedules end with the run"
     run = Run.open("r", str(tmp_path))
     with pytest.raises(ConfigError, match=r"all of its 7 updates.*--total-updates 14"):
-        api.resume(run, config)
+        api.continued(run, config)
     longer = dataclasses.replace(config, run=dataclasses.replace(config.run, total_updates=9))
-    with api.resume(run, longer) as trainer:
+    with api.continued(run, longer) as trainer:
         for _ in trainer:
             pass
         assert trainer.finish().metrics["updates"] == 9

@@ -84,15 +84,48 @@ class Mine:
     rollout_length: int = 4
     score: object = print
 
+    def build(self, spec, **given):
+        raise NotImplementedError
 
-def test_what_is_custom_is_named_and_must_be_passed_again():
+
+def test_what_is_custom_is_named_where_it_has_a_name_and_must_be_passed_again_where_not():
     made = resolve(Mine(), env=Custom, torso=(print, print))
     saved = json.loads(json.dumps(made.to_dict()))
     assert saved["custom"] == ["env", "algorithm", "torso"] and saved["system"] == "Mine" and saved["env"] == "Custom"
-    assert config.command(made).startswith("# made in Python with env and algorithm and torso")
-    with pytest.raises(ConfigError, match=r"algorithm of its own.*rookery.load\(run, algorithm=...\)"):
+    assert saved["references"] == {"env": f"{__file__}:Custom", "algorithm": f"{__file__}:Mine"}
+    assert config.command(made).startswith("# made in Python with torso of its own")
+    with pytest.raises(ConfigError, match=r"algorithm of its own.*rookery.load\(run, algorithm='.*test_config.py:Mine'\)"):
         config.from_dict(saved, env=Custom, torso=(print, print))
     assert config.from_dict(saved, env=Custom, torso=(print, print), algorithm=Mine()) == made
+    assert config.from_dict(saved, torso=(print, print), names=saved["references"]).algorithm == Mine()
+
+
+def test_values_that_no_file_holds_are_named_or_must_be_passed_again():
+    for score, lost in ((print, False), (max, False), (lambda: 0, True)):
+        made = resolve(Mine(score=score, rollout_length=6), env="identity")
+        saved = json.loads(json.dumps(made.to_dict()))
+        if lost:
+            assert made.lost == ("algorithm.score",)
+            with pytest.raises(ConfigError, match=r"algorithm.score of its own.*algorithm="):
+                config.from_dict(saved, names=saved["references"])
+        else:
+            assert config.from_dict(saved, names=saved["references"]).algorithm == made.algorithm
+        assert config.from_dict(saved, algorithm=made.algorithm).algorithm == made.algorithm
+
+
+def test_a_class_of_the_users_can_travel_with_all_that_is_in_it():
+    resolve(Mine(), env="identity", rollout_length=3)
+    assert "__msgspec_cache__" not in vars(Mine), "it cannot be pickled, and Ray's actors get the class itself"
+
+
+def test_an_algorithm_takes_the_place_of_a_systems_own_and_keeps_its_topology():
+    made = resolve("impala", algorithm=Mine, env="CartPole-v1", collectors=2)
+    assert made.system == "Mine" and made.algorithm == Mine(), "presets speak of the system's own algorithm"
+    preset = resolve("impala", env="CartPole-v1")
+    assert made.topology == ActorLearner(num_envs=preset.topology.num_envs, groups=1, collectors=2)
+    assert made.run.total_steps == preset.run.total_steps
+    words = shlex.split(config.command(made))
+    assert words[2:7] == [f"{__file__}:Mine", "--env", "CartPole-v1", "--topology", "actor-learner"]
 
 
 WRONG = {

@@ -61,7 +61,8 @@ def test_a_table_that_holds_somebody_back_says_so_in_the_panel_and_in_the_line(w
     assert said.replace("waiting:", "waiting") in words and "waiting" not in drawn(width)
     new = dataclasses.replace(ROW, waiting=said, starting=True)
     assert "compiled" not in drawn(width, new) and "412 more" in drawn(width, new)
-    assert display.plain_line(new).endswith(said) and "waiting" not in display.plain_line(ROW)
+    lines = plain(ROW, new)
+    assert lines[-1] == said and not any("waiting" in line for line in lines[:-1])
 
 
 def test_the_panel_is_compact_at_80_columns():
@@ -109,34 +110,50 @@ def test_elements_are_exact():
     assert [display.number(x) for x in (0.97312, -21.0, 183.44, 12345.6)] == ["0.973", "-21.0", "183.4", "12,346"]
 
 
-def test_plain_lines_are_pairs_that_can_be_searched():
+def plain(*rows, header=HEADER, messages=()):
     stream = Stream()
-    plain = open_display(HEADER, stream=stream)
-    assert isinstance(plain, PlainDisplay)
-    plain.update(ROW)
-    plain.message("a collector was replaced")
-    plain.close()
-    head, line, message = stream.text().splitlines()
+    shown = open_display(header, stream=stream)
+    assert isinstance(shown, PlainDisplay)
+    shown._period = 0
+    for row in rows:
+        shown.update(row)
+    for message in messages:
+        shown.message(message)
+    shown.close()
+    return stream.text().splitlines()
+
+
+def test_plain_lines_are_columns_under_their_names():
+    new = Row(seconds=2.0, env_steps=0, starting=True)
+    head, names, first, line, message = plain(new, ROW, messages=["a collector was replaced"])
     assert head == "run impala-1 system impala env CartPole-v1 parameters 13456 path runs/impala-1"
-    words = line.split()
-    pairs = dict(zip(words[::2], words[1::2]))
-    assert pairs["return_mean"] == "183.41" and pairs["env_steps"] == "124000" and pairs["time/learn"] == "0.29"
-    assert pairs["loss/value"] == "1.234" and pairs["learner_idle"] == "0.62" and message == "a collector was replaced"
-    assert pairs["loss/policy"] == "-0.0123" and pairs["entropy"] == "0.5", "the algorithm's names are used as they are"
-    starting = display.plain_line(dataclasses.replace(ROW, starting=True))
-    assert "env_steps 124000" in starting and "env_steps_per_s" not in starting
-    assert " return_mean" not in display.plain_line(dataclasses.replace(ROW, return_mean=None))
+    assert names.split() == ["time", "steps", "return", "evaluated", "steps/s", "updates/s", "lag", "idle", "ETA"]
+    assert line.split() == ["1:23", "124000", "183.41", "201.00", "12346", "96.4", "1.30", "62%", "0:51"]
+    assert first.split() == ["0:02", "0", *"-------"] and message == "a collector was replaced"
+    ends = lambda text: [found.end() for found in re.finditer(r"\S+", text)]
+    assert ends(names) == ends(first) == ends(line), "aligned"
+
+
+def test_plain_lines_are_never_wide_and_their_names_come_again():
+    huge = dataclasses.replace(
+        ROW, seconds=1e6, env_steps=10**12, return_mean=-123456.789, eval_return_mean=123456.789, env_steps_per_s=99_999_999,
+        updates_per_s=123_456.7, policy_lag_mean=1234.56, learner_idle=1.0, eta_seconds=5e6, waiting="waiting: " + "x " * 200,
+    )  # fmt: skip
+    header = dataclasses.replace(HEADER, path="/a/long/way/" + "x" * 80)
+    lines = plain(*[huge] * (2 * display.HEAD_EVERY), header=header)
+    assert max(map(len, lines)) <= 110 and lines.count(display.HEAD) == 2 and lines[1] == f"path {header.path}"
+    assert len([line for line in lines if line.startswith("waiting")]) == 1, "said once, while it is the same"
 
 
 def test_plain_lines_are_few_and_the_last_row_is_never_lost():
     stream = Stream()
     plain = PlainDisplay(HEADER, stream=stream, period_seconds=60)
-    for updates in range(1000):
-        plain.update(dataclasses.replace(ROW, updates=updates))
+    for steps in range(1000):
+        plain.update(dataclasses.replace(ROW, env_steps=steps))
     plain.close()
     plain.close()
     plain.update(ROW)
-    assert re.findall(r"updates (\d+)", stream.text()) == ["0", "999"]
+    assert [line.split()[1] for line in stream.text().splitlines()[2:]] == ["0", "999"]
 
 
 def test_the_quiet_display_leaves_standard_output_to_the_json(capsys):

@@ -20,7 +20,7 @@ from rookery.run.directory import Run
 from rookery.workers.acting.evaluator import Evaluation, Evaluator
 
 SMALL = {"env": "identity", "num_envs": 8, "rollout_length": 8, "network": {"hidden": (8,)}, "eval_episodes": 3}
-OPTIONS = SMALL | {"total_steps": 10**6, "eval_every": 1, "checkpoint_every": 1, "keep_checkpoints": 2, "run": "r"}
+OPTIONS = SMALL | {"total_steps": 10**6, "eval_every": 1, "checkpoint_every": 1, "keep": 2, "run": "r"}
 
 
 def same(a, b):
@@ -142,13 +142,13 @@ def test_training_does_not_go_on_from_the_best_and_what_can_be_resumed_is_named(
     elsewhere = shutil.copytree(best, copied / "checkpoints" / "update-0000000001")  # its name is not what decides
     for path in (best, elsewhere):
         with pytest.raises(ConfigError, match=rf"policy alone.*rookery resume .*{newest.name}, {older.name}"):
-            api.resume(Run.open(path), cfg)
+            api.continued(Run.open(path), cfg)
     with pytest.raises(ConfigError, match="policy alone"):
         rookery.Trainer("impala", **SMALL).restore(best)
     for path in checkpoint.listed(copied / "checkpoints"):
         shutil.rmtree(path)
     with pytest.raises(CheckpointError, match="no valid checkpoint"):
-        api.resume(Run.open(copied), cfg)
+        api.continued(Run.open(copied), cfg)
 
 
 def test_a_damaged_best_is_found_and_the_last_taken_with_a_warning_unless_it_was_asked_for(copied):
@@ -195,7 +195,7 @@ def test_a_worse_evaluation_replaces_nothing_and_a_resumed_run_knows_the_best_so
     run = Run.open(checkpoint.path_of(Path(result.run) / "checkpoints", 2))  # not the newest: it is rewound
     cfg = config.from_dict(run.config["config"])
     returns += [4.0, 6.0]
-    with api.resume(run, cfg) as trainer:
+    with api.continued(run, cfg) as trainer:
         while trainer.advance().updates < 3:
             pass
         assert trainer.metrics()["eval_return_best"] == 5.0 == best_meta(result.run)["eval_return_mean"]
@@ -215,7 +215,7 @@ def test_a_resumed_run_that_reaches_its_goal_keeps_the_best_of_all_of_it(tmp_pat
     run = Run.open(result.run)
     cfg = config.resolve("a2c", **OPTIONS, runs=str(tmp_path), stop_eval_return=4.0)
     returns += [4.0, 5.0]
-    with api.resume(run, cfg) as trainer:
+    with api.continued(run, cfg) as trainer:
         for _ in trainer:
             pass
         result = trainer.finish()

@@ -8,6 +8,7 @@ that follows the end of an episode resets the environment here; no Gymnasium vec
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -136,6 +137,15 @@ class SerialPool:
             part = spaces.take(tuple(snapshot["last"][name] for name in TimeStep._fields[1:]), ids)
             tree_map(np.copyto, tuple(self._shown(group))[1:], part)
         return self._everything()
+
+    def render(self) -> Any:
+        """Return the picture or the text that the first environment draws of itself."""
+        return self._gym_envs.envs[0].render()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the environment says of its drawing: `render_modes`, `render_fps`."""
+        return dict(getattr(self._gym_envs.envs[0], "metadata", None) or {})
 
     def close(self) -> None:
         self._gym_envs.close()

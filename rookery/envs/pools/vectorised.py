@@ -3,18 +3,20 @@
 One VectorEnv per group; all environments of a group share one random generator, seeded from (seed, group). The
 VectorEnv must reset on the next step, which is what TimeStep promises too, so its answers are passed on as they
 are: with 64 CartPoles the pool costs less than calling the VectorEnv directly, because the range of the actions
-is checked here once (2 us) instead of in `action_space.contains` (10 us of a step of 85 us).
+is checked here once (2 us) instead of in `action_space.contains` (10 us of a step of 85 us). Those of the user's own
+(`vector_envs`) are checked, and what they raise is named.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces as gs
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from rookery import spaces
 from rookery.envs.pools.pool import (
@@ -31,12 +33,9 @@ from rookery.envs.pools.pool import (
     not_finite_kind,
     split,
 )
+from rookery.envs.pools.vector_envs import Passed, WrongAnswer, check_autoreset, copied, single_spaces, taken
 from rookery.trees import tree_map
 from rookery.types import Array, Episode, PyTree, TimeStep
-
-
-class WrongAutoreset(ValueError):
-    """The VectorEnv does not reset on the next step, so its answers lack an observation or two."""
 
 
 class _AlreadyChecked(gs.MultiDiscrete):
@@ -61,12 +60,15 @@ class VectorisedPool:
         id: str,
         seed: int = 0,
         groups: int = 1,
+        checked: bool = False,
     ) -> None:
+        """checked: it is not Gymnasium's own, so what it answers may be anything."""
+        self._checked = checked
         self.id, self.num_envs, self.groups = id, num_envs, split(num_envs, groups)
         self._make, self._seed, self._incarnation = make_vector, seed, [0] * groups
         self._envs = [self._build(group) for group in range(groups)]
         self._is_cartpole = type(self._envs[0]) is CartPoleVectorEnv  # the one whose state we know
-        self._observation, self._action = self._envs[0].single_observation_space, self._envs[0].single_action_space
+        self._observation, self._action = single_spaces(self._envs[0], id)
         spaces.check(self._observation, "observation")
         spaces.check(self._action, "action")
         self.spec = spaces.spec_of(self._observation, self._action, id)
@@ -100,7 +102,7 @@ class VectorisedPool:
             self._restart.discard(group)
             step = self._reset_group(group)
         else:
-            observation, reward, terminated, truncated, _ = self._envs[group].step(action)
+            observation, reward, terminated, truncated = self._step(group, action)
             first, self._ended[group] = self._ended[group], terminated | truncated
             step = TimeStep(
                 self._ids[group],
@@ -130,7 +132,8 @@ class VectorisedPool:
             self._ended[group][env_id - self.groups[group].start] = True
             self._tally.abort(env_id)
             return
-        env.close()
+        if not isinstance(self._make, Passed):  # else there is no other
+            env.close()
         self._incarnation[group] += 1
         self._envs[group] = self._build(group)
         self._restart.add(group)
@@ -166,24 +169,57 @@ class VectorisedPool:
         self._box.clear_all()
         return join(self._last)
 
+    def render(self) -> Any:
+        """Return the picture that the first environment draws of itself."""
+        pictures = self._envs[0].render()
+        return pictures[0] if isinstance(pictures, (tuple, list)) and pictures else pictures
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the environments say of their drawing: `render_modes`, `render_fps`."""
+        return dict(self._envs[0].metadata or {})
+
     def close(self) -> None:
+        if isinstance(self._make, Passed):
+            return  # the user's, who may go on with it
         for env in self._envs:
             env.close()
 
+    def _step(self, group: int, action: PyTree) -> tuple[PyTree, Array, Array, Array]:
+        if not self._checked:
+            return self._envs[group].step(action)[:4]
+        try:
+            return taken(self._envs[group].step(action), self._observation, len(self._ids[group]))
+        except (Exception, SystemExit) as error:
+            raise self._failed(group, "step()", error) from error
+
+    def _failed(self, group: int, call: str, error: BaseException) -> EnvironmentFailed:
+        ids = tuple(self._ids[group].tolist())
+        said = str(error) if isinstance(error, WrongAnswer) else f"{call} of its VectorEnv raised {error!r}"
+        told = "" if isinstance(error, WrongAnswer) else "\n" + "".join(traceback.format_exception(error)).rstrip()
+        return EnvironmentFailed(f"{self.id!r}, environments {ids[0]} to {ids[-1]}: {said}{told}", ids[0], ids)
+
     def _build(self, group: int) -> VectorEnv:
         env = self._make(self.groups[group].stop - self.groups[group].start)
-        mode = env.metadata.get("autoreset_mode")
-        if mode != AutoresetMode.NEXT_STEP:
-            raise WrongAutoreset(f"{self.id!r}: its VectorEnv resets in mode {mode}, not {AutoresetMode.NEXT_STEP}")
-        if isinstance(env.single_action_space, gs.Discrete) and isinstance(env.action_space, gs.MultiDiscrete):
+        check_autoreset(env, self.id)
+        if not self._checked and isinstance(env.single_action_space, gs.Discrete) and isinstance(
+            env.action_space, gs.MultiDiscrete
+        ):
             space = env.action_space
             env.action_space = _AlreadyChecked(space.nvec, dtype=space.dtype.type, start=space.start)
         return env
 
     def _reset_group(self, group: int) -> TimeStep:
         seed = derive_seed(self._seed, group, self._incarnation[group])
-        observation, _ = self._envs[group].reset(seed=seed)
         size = len(self._ids[group])
+        try:
+            observation, _ = self._envs[group].reset(seed=seed)
+            if self._checked:
+                observation = copied(observation, self._observation, size)
+        except (Exception, SystemExit) as error:
+            if not self._checked:
+                raise
+            raise self._failed(group, "reset()", error) from error
         self._ended[group] = np.zeros(size, bool)
         false = np.zeros(size, bool)
         return TimeStep(

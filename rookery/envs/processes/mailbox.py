@@ -15,6 +15,7 @@ from typing import Any
 
 import cloudpickle
 
+from rookery import references
 from rookery.envs.gym_envs import MakeEnv
 
 
@@ -55,6 +56,8 @@ class Mailbox:
 
 def pack(make_env: MakeEnv, id: str) -> bytes:
     """Pickle a factory; CannotTravel, with the reason, if it holds something that belongs to this process."""
+    for module in references.by_value():
+        cloudpickle.register_pickle_by_value(module)
     try:
         return cloudpickle.dumps(make_env)
     except Exception as error:

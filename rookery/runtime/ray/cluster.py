@@ -125,7 +125,7 @@ def join(address: str, *, strict: bool = False) -> None:
     if os.environ.get("RAY_AUTH_MODE") != "token" and not all(map(_is_loopback, nodes)):
         insecure = (
             f"THE RAY CLUSTER AT {address} ASKS NOBODY FOR A TOKEN. Whoever reaches its ports can run code on "
-            f"{len(nodes)} machines as you. Start it with RAY_AUTH_MODE=token (docs/cluster.md)."
+            f"{len(nodes)} machines as you. Set RAY_AUTH_MODE=token on each before `ray start`, and here."
         )
         if strict:
             ray.shutdown()

@@ -18,6 +18,7 @@ from typing import Any
 
 import ray
 
+from rookery import references
 from rookery.runtime.interface import Handle, Resources, W
 from rookery.runtime.local import LocalRuntime
 from rookery.runtime.ray import cluster
@@ -71,6 +72,8 @@ class RayRuntime:
         except BaseException:
             self.close()
             raise
+        for module in references.from_files():  # no other machine has the file
+            ray.cloudpickle.register_pickle_by_value(module)
         self._fetcher.start()
         self._liveness.start()
 

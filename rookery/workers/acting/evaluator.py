@@ -1,4 +1,4 @@
-"""The Evaluator: plays whole episodes with the greedy policy on environments of its own.
+"""The Evaluator: plays whole episodes, with the greedy policy unless told otherwise, on environments of its own.
 
 Each environment plays one episode, the first, so that short episodes are not counted more often than long ones.
 """
@@ -32,15 +32,16 @@ class Evaluation(NamedTuple):
 class Evaluator:
     def __init__(
         self, agent: Agent, make_pool: Callable[[], EnvPool], *, seed: int, max_steps: int = 27_000, env_restarts: int = 10,
-        wanted: Callable[[], bool] = lambda: True,
+        wanted: Callable[[], bool] = lambda: True, explore: float = 0.0,
     ) -> None:  # fmt: skip
-        """max_steps: per episode; 27,000 agent steps are Atari's 108,000 frames. wanted: asked before every step."""
+        """max_steps: per episode; 27,000 agent steps are Atari's 108,000 frames. wanted: asked before every step. explore: 0
+        takes the best action, 1 explores as in training."""
         self._agent, self._make_pool, self._seed, self._max_steps = agent, make_pool, seed, max_steps
-        self._env_restarts, self._wanted = env_restarts, wanted
+        self._env_restarts, self._wanted, self._explore = env_restarts, wanted, explore
         self._pool: EnvPool | None = None  # made when first needed, then kept: a second evaluation starts at once
 
     def evaluate(self, params: PyTree) -> Evaluation:
-        """Play one greedy episode in each environment, always from the same seeds; Interrupted where nobody waits any more."""
+        """Play one episode in each environment, always from the same seeds; Interrupted where nobody waits any more."""
         begin = time.perf_counter()
         if self._pool is None:
             self._pool = self._make_pool()
@@ -54,7 +55,7 @@ class Evaluator:
         for _ in range(self._max_steps):
             if not self._wanted():
                 raise Interrupted
-            action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward)
+            action, memory = policy.batch(now.observation, memory, first=now.first, reward=now.reward, explore=self._explore)
             now = step_all(pool, restarts, action)
             total += now.reward * running
             length += running

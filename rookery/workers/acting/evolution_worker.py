@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops
+from rookery.algorithms.sharing import program_of
 from rookery.envs import Incident, Restarts
 from rookery.trees import ArraySpec
 from rookery.types import Agent, Array, Batch, EnvPool, PyTree, Rollout
@@ -88,7 +89,7 @@ class EvolutionWorker:
         self._pool = make_pool()
         self._restarts = Restarts(self._pool, allowed=env_restarts)
         self._key = ops.random.key(seed)
-        self._perturb, self._decide = compiled(agent)
+        self._perturb, self._decide = compiled(program_of(agent))
         self.restore(state)
 
     def restore(self, state: PyTree) -> None:

@@ -11,17 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery.algorithms import hyper
+from rookery.algorithms.sharing import program_of
 from rookery.types import Agent, Array, Decision, Needs, PyTree
 
 
-@functools.lru_cache(maxsize=16)
 def compiled_step(agent: Agent) -> Callable[..., tuple[PyTree, Decision]]:
     """Compile a step of acting, once per process and agent, so that many collectors share it.
 
     (params, observation, memory, first, explore, key, counter) -> memory before the observation, Decision. Memory is reset
     where `first`.
     """
+    return _compiled_step(program_of(agent))
 
+
+@functools.lru_cache(maxsize=16)
+def _compiled_step(agent: Agent) -> Callable[..., tuple[PyTree, Decision]]:
     def step(
         params: PyTree, observation: PyTree, memory: PyTree, first: Array, explore: PyTree, key: Any, counter: Array
     ) -> tuple[PyTree, Decision]:

@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery import ops
+from rookery import ops, spaces
 from rookery.algorithms import hyper
+from rookery.algorithms.sharing import program_of
 from rookery.data import arrays
 from rookery.data.config import TableSpec
 from rookery.envs.jax.env import JaxEnv
@@ -95,13 +96,15 @@ class AnakinProgram:
         self._rollouts = 0  # so far, of each agent
         self._kept_from = 0  # rollouts before the ring's first
         init = initial(agent)
-        start = jax.jit(lambda seeds: begin(agent, env.spec, environments, seeds))
+        nothing = jax.tree.map(np.asarray, spaces.zeros(env.spec.action, (num_envs,))) if agent.needs.previous else ()
+        starts = compiled_start(program_of(agent), environments)
+        start = lambda seeds: starts(nothing, seeds)
         agents = [self._first(seed + number, init, start) for number in range(num_seeds)]
         self._carry: Carry = jax.tree.map(lambda *x: jnp.stack(x), *agents) if self._many else agents[0]
         self.version = 0
         if snapshot is not None:
             self._restore(snapshot)
-        self._run = compiled_loop(agent, environments, num_envs, self._many, pace)
+        self._run = compiled_loop(program_of(agent), environments, num_envs, self._many, pace)
         self._shown: PyTree = self.published()[0]  # of the first seed
 
     def _first(self, seed: int, init: Callable[..., TrainState], start: Callable[..., ScanState]) -> Carry:
@@ -226,6 +229,12 @@ class AnakinProgram:
 
 
 # ------------------------------------------------------------------------------------------------- the program
+
+
+@lru_cache(maxsize=16)
+def compiled_start(agent: Agent, environments: Programs) -> Callable[..., ScanState]:
+    """Compile the first state of the environments: (no action yet, seeds [B]) -> ScanState."""
+    return jax.jit(lambda action, seeds: begin(agent, environments, action, seeds))
 
 
 @lru_cache(maxsize=16)  # runs of the same agent share what is compiled

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rookery import spaces
 from rookery.envs.jax.slots import Programs, SlotAnswer, Slots
-from rookery.types import Agent, Array, PyTree, Rollout, Spec
+from rookery.types import Agent, Array, PyTree, Rollout
 from rookery.workers.acting.step import compiled_step, fresh_where_first, return_discount, with_previous
 
 
@@ -37,15 +36,16 @@ class Ended(NamedTuple):
     length: Array  # [T, B] int32
 
 
-def begin(agent: Agent, spec: Spec, environments: Programs, seeds: Array) -> ScanState:
-    """Reset the environments with these seeds [B], each at its first observation."""
+def begin(agent: Agent, environments: Programs, action: PyTree, seeds: Array) -> ScanState:
+    """Reset the environments with these seeds [B], each at its first observation. action: zeros [B, ...], which stand for the
+    one before the first; () where the agent does not look at it."""
     slots, now = environments.start(seeds)
     B, needs = seeds.shape[0], agent.needs
     return ScanState(
         slots=slots,
         now=now,
         memory=agent.memory(B),
-        action=jax.tree.map(jnp.asarray, spaces.zeros(spec.action, (B,))) if needs.previous else (),
+        action=jax.tree.map(jnp.asarray, action),
         returned=jnp.zeros((B,)) if needs.return_discount is not None else (),
         total=jnp.zeros((B,)),
         length=jnp.zeros((B,), jnp.int32),

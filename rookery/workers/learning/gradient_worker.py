@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery import ops
+from rookery.algorithms.sharing import program_of
 from rookery.types import Agent, Array, Batch, EnvPool, Gradients, PyTree, TrainState
 from rookery.workers.acting.collector import Collected, Collector
 from rookery.workers.acting.step import discount
@@ -77,7 +78,7 @@ def differentiator(agent: Agent, seed: int, incarnation: int, *, inspects: bool 
     loss. inspects: one worker looks for all."""
     key = ops.random.key(seed)
     key = jax.random.fold_in(key, incarnation) if incarnation else key
-    compiled = _compiled(agent)
+    compiled = _compiled(program_of(agent))
     inspector = Inspector(agent if inspects else agent._replace(inspect=None))
 
     def differentiate(params: PyTree, slow: PyTree, batch: Batch, version: int, number: int) -> tuple[Found, np.ndarray | None]:

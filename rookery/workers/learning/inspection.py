@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,7 @@ class Inspector:
     def __init__(self, agent: Agent, clock: Callable[[], float] = time.monotonic) -> None:
         self._inspect: Callable[..., Any] | None = None
         if agent.inspect is not None:  # compiled at the first look
-            self._inspect = jax.jit(agent.inspect, compiler_options=CPU_OPTIONS if jax.default_backend() == "cpu" else {})
+            self._inspect = _compiled(agent.inspect)
         self._clock, self._due = clock, 0.0
         self._sample: Batch | None = None
         self._looks = 0
@@ -51,6 +52,11 @@ class Inspector:
             return {}
         self._looks += 1
         return {name: float(value) for name, value in jax.device_get(self._inspect(state, self._sample)).items()}
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(inspect: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.jit(inspect, compiler_options=CPU_OPTIONS if jax.default_backend() == "cpu" else {})
 
 
 def sample(batch: Batch) -> Batch:

@@ -6,6 +6,7 @@ what was not a number.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 
 from rookery import ops
 from rookery.algorithms import hyper
+from rookery.algorithms.sharing import OwnLeaves, program_of
 from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
 from rookery.workers.learning import mesh
@@ -51,7 +53,7 @@ class Learner:
         if snapshot is not None:
             self._state = from_flat(self._state, snapshot["state"])
             self.version = int(snapshot["version"])
-        self._learn: Callable[..., Any] = jax.jit(self._guarded, donate_argnums=(1, 2))
+        self._learn = compiled_update(program_of(agent))
         self._shown: Callable[[PyTree], PyTree] = lambda tree: tree
         self._inspector = Inspector(agent)
         self._placed: Callable[[PyTree], PyTree] = lambda tree: tree
@@ -59,7 +61,7 @@ class Learner:
             grid = mesh.mesh_of(devices)
             self._placed = lambda tree: mesh.replicated(grid, tree)
             self._state = self._placed(self._state)
-            self._learn, self._shown = mesh.compiled(self._guarded, grid, donate=(1, 2)), mesh.one_copy
+            self._learn, self._shown = mesh.compiled(updating(agent), grid, donate=(1, 2)), mesh.one_copy
         self._ended = time.perf_counter()
 
     @property
@@ -111,14 +113,6 @@ class Learner:
         slow = self.slow() if self._shares_slow else None
         return Update(self.version, self.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle, slow)
 
-    def _guarded(
-        self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array
-    ) -> tuple[TrainState, Report, Array | None, Array]:
-        """Make an update unless it is not finite. The key is an argument: a constant would make each seed compile anew."""
-        state = TrainState(params, slow, optimizer, updates)
-        learned, finite = guarded(self._agent, state, batch, jax.random.fold_in(key, counter))
-        return *learned, finite
-
     def inspect(self) -> dict[str, float]:
         """Compute the health metrics now, on a batch of a while ago."""
         return self._inspector.again(self._shown(self._state))
@@ -130,12 +124,40 @@ class Learner:
         pass
 
 
+@functools.lru_cache(maxsize=8)
+def compiled_update(agent: Agent) -> Callable[..., Any]:
+    """Compile an update, once per process and agent; agent: `program_of` one."""
+    return jax.jit(updating(agent), donate_argnums=(1, 2))
+
+
+def updating(agent: Agent) -> Callable[..., Any]:
+    """Build the function that makes an update unless it is not finite. The key is an argument of it: a constant would make each
+    seed compile anew."""
+
+    def update(
+        params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, batch: Batch, key: Array, counter: Array
+    ) -> tuple[TrainState, Report, Array | None, Array]:
+        state = TrainState(params, slow, optimizer, updates)
+        learned, finite = guarded(agent, state, batch, jax.random.fold_in(key, counter))
+        return *learned, finite
+
+    return update
+
+
 def initial(agent: Agent) -> Callable[[Array], TrainState]:
     """Compile `agent.init`. Its leaves are of the types that updates return: with one whose type follows that of others, as
     of `jnp.full(shape, 0.5)`, all that takes the state would be compiled a second time after the first update.
 
     Hyper-parameters are constants of `init`. They are made by a program of their own, which takes milliseconds to compile:
-    else agents that differ in nothing else would compile all of it again, a second each."""
+    else agents that differ in nothing else would compile all of it again, a second each. Those that share their programs
+    compile neither."""
+    made, own = compiled_init(program_of(agent)), agent.init
+    return (lambda key: own.given(made(key))) if isinstance(own, OwnLeaves) else made
+
+
+@functools.lru_cache(maxsize=16)
+def compiled_init(agent: Agent) -> Callable[[Array], TrainState]:
+    """Compile `init`, once per process and agent; agent: `program_of` one."""
     typed = lambda tree: jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
     found: Callable[[PyTree], PyTree] = lambda params: params.get("hyper", ()) if isinstance(params, dict) else ()
 

@@ -6,6 +6,7 @@ runs on it unchanged: clipping is done before, and what is left works leaf by le
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 
 from rookery import ops
 from rookery.algorithms import hyper
+from rookery.algorithms.sharing import program_of
 from rookery.types import Agent, Array, Gradients, PyTree, TrainState
 from rookery.workers.learning.learner import initial
 from rookery.workers.learning.nonfinite import NonFinite
@@ -32,13 +34,30 @@ class Applied(NamedTuple):
     idle_seconds: float = 0.0  # from the end of the update before to the start of this one
 
 
+@functools.lru_cache(maxsize=16)
+def compiled_apply(agent: Agent) -> Callable[..., tuple[TrainState, Array]]:
+    """Compile, once per process and agent: apply; keep the old state where the new one is not finite.
+
+    (params, slow, optimizer, updates, tree) -> state, finite [leaves of params]."""
+    assert agent.apply is not None
+    apply = agent.apply
+
+    def guarded(params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, tree: PyTree) -> tuple[TrainState, Array]:
+        old = TrainState(params, slow, optimizer, updates)
+        new = apply(old, Gradients(tree, {}))
+        finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new.params)])
+        return jax.tree.map(lambda to, kept: jnp.where(finite.all(), to, kept), new, old), finite
+
+    return jax.jit(guarded, donate_argnums=(2,))
+
+
 class ParameterShard:
     def __init__(self, agent: Agent, *, seed: int, index: int = 0, num_shards: int = 1, snapshot: PyTree | None = None) -> None:
         """snapshot: of the whole state, as a Learner's is."""
         whole, self.version = state_of(agent, seed, snapshot), int(snapshot["version"]) if snapshot else 0
         self._agent, self._index = agent, index
         self._state: TrainState = owned(agent, whole, whole.params, index, num_shards)
-        self._apply = jax.jit(self._guarded, donate_argnums=(2,))
+        self._apply = compiled_apply(program_of(agent))
         self._ended = time.perf_counter()
 
     def pull(self) -> Applied:
@@ -61,16 +80,6 @@ class ParameterShard:
         end = time.perf_counter()
         idle, self._ended = begin - self._ended, end
         return Applied(self.version, self._state.params, self._state.slow, end - begin, idle)
-
-    def _guarded(
-        self, params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, tree: PyTree
-    ) -> tuple[TrainState, Array]:
-        """Apply; keep the old state where the new one is not finite. finite: [leaves of params]."""
-        assert self._agent.apply is not None
-        old = TrainState(params, slow, optimizer, updates)
-        new = self._agent.apply(old, Gradients(tree, {}))
-        finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new.params)])
-        return jax.tree.map(lambda to, kept: jnp.where(finite.all(), to, kept), new, old), finite
 
     def tune(self, values: Mapping[str, float]) -> None:
         """Set hyper-parameters by name, which every shard has, from the next update on. ValueError: one is unknown."""
