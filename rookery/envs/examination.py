@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces as gs
 
-from rookery import envs, spaces
+from rookery import envs, references, spaces
 from rookery.envs.processes.mailbox import CannotTravel, pack
 from rookery.envs.processes.memory import resident_mb
 from rookery.envs.trials import Trial, in_short, legal_action, mask_of, same, try_env, try_pool
@@ -52,11 +52,12 @@ def examine(id: Any, options: dict[str, Any], tell: Tell) -> None:
     """Tell finding after finding; raises nothing that an environment can cause."""
     try:
         tell("doing", "being made")
+        id = envs.resolved(id)
         maker = envs.env_maker(id, **options)
         steps = _as_gymnasium(id, maker, options, tell) if maker is not None else _as_pool(id, options, tell)
         for finding in steps:
             tell("finding", finding._asdict())
-    except envs.UnknownEnvironment as error:
+    except (envs.UnknownEnvironment, references.BadReference) as error:
         tell("refused", str(error))
     except _Enough:
         pass
