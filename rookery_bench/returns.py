@@ -1,6 +1,8 @@
 """Do two ways to cut the same algorithm learn alike? Greedy returns after equally many steps, over seeds, with intervals.
 
 rookery bench returns --systems impala seed      # local and central inference of the same V-trace
+
+Intervals are Student's t, from scipy: pip install 'rookery[plot]'.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class OwnLeaves:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _SharedAgent:
     """An agent, and all that its functions depend on."""
 
     algorithm: Any  # its leaves set aside
@@ -58,7 +58,7 @@ class _Kept:
             return False
 
 
-_kept: list[_Kept] = []  # the newest last
+_kept: list[_SharedAgent] = []  # the newest last
 _lock = threading.Lock()
 
 
@@ -75,7 +75,7 @@ def build(algorithm: Any, spec: Spec, *, num_updates: int | None, torso: Any) ->
     with _lock:
         found = next((kept for kept in _kept if kept.serves(static, spec, num_updates, torso)), None)
         if found is None:
-            _kept.append(_Kept(static, spec, num_updates, torso, agent))
+            _kept.append(_SharedAgent(static, spec, num_updates, torso, agent))
             del _kept[:-KEPT]
             return agent
         _kept.remove(found)

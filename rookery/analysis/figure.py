@@ -74,7 +74,7 @@ def draw(chart: Chart, *, dark: bool = False, on: Any = None) -> Any:
             axis.set_xlabel(axis.get_xlabel() if i + columns >= len(titles) else "")
         for axis in axes[len(titles) :]:
             axis.remove()
-        room = 0.1 + 0.088 * max(map(len, chart.labels)) if beside else 0.0
+        room = 0.18 + 0.088 * max(map(len, chart.labels)) if beside else 0.0
         figure.set_layout_engine("constrained", rect=(0, bottom / height, 1 - room / width, 1 - (bottom + top) / height))
         if chart.look.title:
             figure.text(0.1 / width, 1 - 0.12 / height, chart.look.title, ha="left", va="top", fontsize=13, weight="bold")

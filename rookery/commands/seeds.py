@@ -20,12 +20,14 @@ LINE_SECONDS = 10.0  # between lines, where the output is no terminal
 def train(cfg: Any, flags: dict[str, Any]) -> int:
     if flags["seeds"] is None:
         raise ConfigError("--jobs is how many seeds are trained side by side: it needs --seeds")
-    numbers = seeds.parse(flags["seeds"])
+    numbers, jobs = seeds.parse(flags["seeds"]), flags["jobs"]
+    if jobs is not None and not 0 < jobs <= seeds.MOST:
+        raise ConfigError(f"--jobs {jobs}: it must be at least 1 and at most {seeds.MOST:,}")
     from rookery.run.assemble import assemble, shown_to
 
     shown_to(cfg, assemble(cfg).spec)  # what cannot work is refused before anything is made
     group = seeds.Group.create(cfg, numbers, again=flags["resume"] == "auto")
-    return run(group, flags["jobs"] or group.jobs, as_json=flags["json"])
+    return run(group, jobs or group.jobs, as_json=flags["json"])
 
 
 def resume(group: seeds.Group, args: list[str]) -> int:

@@ -59,13 +59,13 @@ def examine(id: Any, options: dict[str, Any], tell: Tell) -> None:
             tell("finding", finding._asdict())
     except (envs.UnknownEnvironment, references.BadReference) as error:
         tell("refused", str(error))
-    except _Stop:
+    except _Enough:
         pass
     except (Exception, SystemExit) as error:
         tell("finding", Finding("examination", "problem", f"it raised {in_short(error)}", CONTRACT)._asdict())
 
 
-class _Stop(Exception):
+class _Enough(Exception):
     """What was found leaves nothing more to be asked."""
 
 
@@ -85,7 +85,7 @@ def _as_gymnasium(id: Any, maker: Callable[[], Any], options: dict[str, Any], te
         raise
     except (Exception, SystemExit) as error:
         yield Finding("made", "problem", f"it cannot be made: {in_short(error)}", MAKE)
-        raise _Stop from error
+        raise _Enough from error
     yield ok("made", f"in {1e3 * (time.perf_counter() - begin):.0f} ms: {type(getattr(env, 'unwrapped', env)).__name__}")
     tell("doing", "telling its spaces")
     yield from _spaces(env.observation_space, env.action_space, tell)
@@ -93,7 +93,7 @@ def _as_gymnasium(id: Any, maker: Callable[[], Any], options: dict[str, Any], te
     played = try_env(env, seconds=PLAY_SECONDS, steps=PLAY_STEPS)
     yield from _calls(played)
     if played.broken:
-        raise _Stop
+        raise _Enough
     yield from _answers(played, env)
     yield from _episodes(played, tell)
     tell("doing", "reset(seed) and the steps after it")
@@ -110,11 +110,11 @@ def _spaces(observation: Any, action: Any, tell: Tell) -> Iterator[Finding]:
         spec = spaces.spec_of(observation, action, "")
     except spaces.UnsupportedSpace as error:
         yield Finding("spaces", "problem", str(error), "Wrap the environment so that the space has a fixed shape")
-        raise _Stop from error
+        raise _Enough from error
     except Exception as error:
         yield Finding("spaces", "problem", f"its spaces cannot be read: {in_short(error)}",
                       "observation_space and action_space are spaces of gymnasium.spaces")  # fmt: skip
-        raise _Stop from error
+        raise _Enough from error
     for name, own, canonical in (("observation", observation, spec.observation), ("action", action, spec.action)):
         as_seen = "" if _short(canonical) == _short(own) else f", {'seen' if name == 'observation' else 'acted in'} as"
         yield ok("spaces", f"{name} {_short(own)}{as_seen}{' ' + _short(canonical) if as_seen else ''}")
@@ -171,7 +171,7 @@ def _episodes(played: Trial, tell: Tell) -> Iterator[Finding]:
         yield Finding("rewards", "note", f"there was none in {rewards.size:,} steps of random play: sparse, or never given",
                       "Reward steps on the way, or show it how: rookery train r2d3 --demonstrations")  # fmt: skip
     elif rewards.size:
-        text = f"from {rewards.min():.4g} to {rewards.max():.4g}, mean {rewards.mean():.3g}"
+        text = f"from {rewards.min() + 0.0:.4g} to {rewards.max() + 0.0:.4g}, mean {rewards.mean() + 0.0:.3g}"
         if np.abs(rewards).max() > 1000:
             yield Finding("rewards", "note", f"{text}: large", LARGE)
         else:
@@ -301,7 +301,7 @@ def _as_pool(id: Any, options: dict[str, Any], tell: Tell) -> Iterator[Finding]:
         raise
     except (Exception, SystemExit) as error:
         yield Finding("made", "problem", f"it cannot be made: {in_short(error)}", MAKE)
-        raise _Stop from error
+        raise _Enough from error
     name = type(getattr(pool, "pool", pool)).__name__
     yield ok("made", f"in {1e3 * (time.perf_counter() - begin):.0f} ms: {name}")
     raw = pool.spec.raw or (pool.spec.observation, pool.spec.action)
@@ -311,7 +311,7 @@ def _as_pool(id: Any, options: dict[str, Any], tell: Tell) -> Iterator[Finding]:
     played = try_pool(pool, seconds=PLAY_SECONDS, steps=PLAY_STEPS)
     yield from _calls(played)
     if played.broken:
-        raise _Stop
+        raise _Enough
     yield from _answers(played, pool)
     yield from _episodes(played, tell)
     again = try_pool(pool, seconds=PLAY_SECONDS, steps=min(played.steps // 4, 64))

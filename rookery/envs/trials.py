@@ -41,7 +41,7 @@ class Trial:
     notes: list[tuple[str, str]] = field(default_factory=list)
     told: set[tuple[str, str]] = field(default_factory=set)
 
-    def tell(self, where: list[tuple[str, str]], name: str, text: str, remedy: str) -> None:
+    def complain(self, where: list[tuple[str, str]], name: str, text: str, remedy: str) -> None:
         """Add a complaint about a leaf, if there is none of the kind yet."""
         if (name, remedy) not in self.told:
             self.told.add((name, remedy))
@@ -157,7 +157,7 @@ def _judge(env: Any, observation: Any, trial: Trial) -> None:
 def _judge_values(name: str, leaf: Any, array: np.ndarray, trial: Trial) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        trial.tell(trial.wrong, name, f"is {array[at]} at {list(at)}, step {trial.steps}",
+        trial.complain(trial.wrong, name, f"is {array[at]} at {list(at)}, step {trial.steps}",
                    "A run ends by it: mend it, or --on-nan drop-episode or clip goes on, and counts it")  # fmt: skip
     elif isinstance(leaf, (gs.Discrete, gs.MultiDiscrete)):
         start, count = leaf.start, leaf.n if isinstance(leaf, gs.Discrete) else leaf.nvec
@@ -165,10 +165,10 @@ def _judge_values(name: str, leaf: Any, array: np.ndarray, trial: Trial) -> None
             raise Breach(f"{name} is {_brief(array)} at step {trial.steps}, outside of its space {leaf}",
                          "It cannot be read: make the space larger, or the index smaller")  # fmt: skip
     elif isinstance(leaf, gs.Box) and ((array < leaf.low) | (array > leaf.high)).any():
-        trial.tell(trial.notes, name, f"has values from {array.min():.4g} to {array.max():.4g}, outside of its space",
+        trial.complain(trial.notes, name, f"has values from {array.min():.4g} to {array.max():.4g}, outside of its space",
                    "They are used as they are; make the space as wide as what is shown")  # fmt: skip
     if array.dtype == np.float64 and leaf.dtype == np.float32:
-        trial.tell(trial.notes, name, "is float64 although its space says float32: cast at each step",
+        trial.complain(trial.notes, name, "is float64 although its space says float32: cast at each step",
                    "return observation.astype(np.float32)")  # fmt: skip
 
 
@@ -184,7 +184,7 @@ class _Alias:
 
     def look(self) -> None:
         if any(not np.array_equal(now, then, equal_nan=now.dtype.kind == "f") for now, then in self._given):
-            self._trial.tell(
+            self._trial.complain(
                 self._trial.notes, "an observation", "changes when the next is made: the same array is given again and again",
                 "No harm here, where each is copied; other libraries need `return self.buffer.copy()`",
             )  # fmt: skip

@@ -36,7 +36,7 @@ class NetworkConfig:
     hidden: tuple[Units, ...] = (64, 64)
     """Layers of the MLP for vectors; beside an image only the last (see encoders.py)."""
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
-    """Of the MLP; convolutional encoders use relu."""
+    """Of the MLP; convolutions use relu."""
     core: Literal["none", "lstm", "gru"] = "none"
     """Recurrent core."""
     core_size: Units = 128

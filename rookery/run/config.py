@@ -60,22 +60,22 @@ class RunOptions:
     address: str | None = None
     """Ray cluster to join; None: start one here."""
     devices: Workers = 1
-    """Devices per learner process (data parallel)."""
+    """Devices per learner process."""
     learners: Workers | None = None
-    """Learner processes (data parallel); None: in the driver."""
+    """Learner processes; None: in the driver."""
     collector: Resources = field(default_factory=Resources)
     learner: Resources = field(default_factory=Resources)
     shard: Resources = field(default_factory=Resources)
     eval_episodes: Annotated[int, Range(0, 10_000)] = 20
-    """Greedy episodes per evaluation; 0: no evaluation."""
+    """Greedy episodes per evaluation; 0: none."""
     eval_every: Long | None = None
     """Updates between evaluations; None: only at the end, or 20 times with --stop-eval-return."""
     checkpoint_every: Long | None = None
     """Updates between saves; None: a tenth of the run."""
     keep: Count = 3
-    """Newest checkpoints to keep, beside checkpoints/best and milestones."""
+    """Newest checkpoints to keep, and the best."""
     milestones: Annotated[int, Range(0, 10_000)] = 0
-    """Checkpoints that are never removed: so many, at equal distances over the planned run; 0: none."""
+    """Evenly spaced checkpoints that stay."""
     env_processes: Annotated[int, Range(0, 4096)] | None = None
     """Processes per collector for environments in Python; 0: step in process; None: measured."""
     env_step_seconds: Positive = 60.0
@@ -89,7 +89,7 @@ class RunOptions:
     strict_security: bool = False
     """Refuse clusters and ports without token authentication, instead of warning."""
     video_every: Long | None = None
-    """Updates between videos of a greedy episode, in the run's videos/ (pip install 'rookery[video]'); None: without."""
+    """Updates between videos of a greedy episode."""
     tensorboard: bool = False
     """Also write TensorBoard events (pip install 'rookery[tensorboard]')."""
     wandb: bool = False

@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from rookery.ranges import Range
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
+arg = tyro.conf.arg
+Json = Annotated[
+    tyro.conf.FlagCreatePairsOff[bool], arg(help="One JSON line at the end instead of the display.", help_behavior_hint="")
+]
+File = Annotated[
+    str | None, arg(metavar="FILE", help="Options in TOML or JSON, or those of a run.", help_behavior_hint="")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
     """Of every command."""
 
-    json: Switch = False
-    """One JSON line at the end instead of the display."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeFlags:
     """Of `rookery resume`, which reads `trust` before the rest: what it allows is in the config that the options change."""
 
-    trust: Switch = False
-    """Import what the run's config names, though you have not signed it."""
-    json: Switch = False
-    """One JSON line at the end instead of the display."""
+    trust: Annotated[
+        tyro.conf.FlagCreatePairsOff[bool],
+        arg(help="Import what the run's config names, though you have not signed it.", help_behavior_hint=""),
+    ] = False
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFlags:
     """Of commands that start from a system: the options may stand in a file."""
 
-    config: str | None = None
-    """File of options, TOML or JSON, or a run whose options are taken; what is typed wins."""
-    json: Switch = False
-    """One JSON line at the end instead of the display."""
+    config: File = None
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
     """Of `rookery train`."""
 
-    config: str | None = None
-    """File of options, TOML or JSON, or a run whose options are taken; what is typed wins."""
-    resume: Literal["auto"] | None = None
-    """auto: go on where the run of this very command stands; start it where there is none."""
-    seeds: str | None = None
-    """Train several: 5 (seeds 0 to 4) or 0,3,7. Each is a run in the directory of the group, --run."""
-    jobs: Annotated[int, Range(1, 256)] | None = None
-    """Seeds that are trained side by side; None: as many as there are cores for."""
-    json: Switch = False
-    """One JSON line at the end instead of the display."""
+    config: File = None
+    resume: Annotated[
+        typing.Literal["auto"] | None, arg(metavar="auto", help="Go on with this very run, or start it.", help_behavior_hint="")
+    ] = None
+    seeds: Annotated[
+        str | None, arg(metavar="N|A,B,...", help="Train seeds 0 to N-1, or those, as a group.", help_behavior_hint="")
+    ] = None
+    jobs: Annotated[
+        int | None, arg(metavar="N", help="So many seeds side by side; else as the cores carry.", help_behavior_hint="")
+    ] = None
+    json: Json = False

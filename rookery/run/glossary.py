@@ -12,7 +12,7 @@ MEANINGS = {
     "c_bar": "V-trace: clip of the ratios that traces are cut by.",
     "clip": "Clip of probability ratios: 1 ± this.",
     "collectors": "Collectors that share the environments.",
-    "discount": "Gamma: what a reward one step later is worth.",
+    "discount": "Gamma: the worth of a later reward.",
     "double": "Double Q-learning: the newest network chooses the action that the target network values.",
     "dueling": "Dueling heads: the value of a state and the advantages of its actions.",
     "entropy_cost": "Weight of the entropy bonus.",

@@ -57,6 +57,12 @@ def open_screen(place: Place, *, title: str) -> Screen:
     return TerminalScreen(sys.stdout)
 
 
+def check_place(place: Place) -> None:
+    """Refuse a window where there is no display for one, before anything is loaded."""
+    if place == "window" and not (has_display() or os.environ.get("SDL_VIDEODRIVER")):
+        raise ConfigError("there is no display for a window: --where terminal, or `rookery video RUN` for a file")
+
+
 def has_display(environ: Mapping[str, str] = os.environ) -> bool:
     return sys.platform in ("darwin", "win32") or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 

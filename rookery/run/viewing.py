@@ -14,7 +14,7 @@ import tyro
 from rookery.envs.stage import Stage, View
 from rookery.ranges import Range, Seed
 from rookery.run.playing import Moment, brief, describe, opened, play, report_of
-from rookery.run.screen import Place, Screen, has_display, open_screen
+from rookery.run.screen import Place, Screen, check_place, has_display, open_screen
 
 KEYS = "q leave  space hold  . step  n next  + - speed"
 AFTER_SECONDS = 1.0  # that the end of an episode stays
@@ -50,7 +50,7 @@ class WatchOptions:
     """One JSON line at the end: what was played."""
 
 
-class Seen(NamedTuple):
+class Looked(NamedTuple):
     """The episodes that were played to their end."""
 
     returns: list[float]
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     cut: int
 
 
-class _Pace:
+class _Tempo:
     """How long to wait for the next frame, and what the keys say."""
 
     def __init__(self, screen: Screen, fps: float) -> None:
@@ -83,9 +83,9 @@ class _Pace:
                 return
 
 
-def look(screen: Screen, stage: Stage, moments: Any, *, episodes: int, fps: float | None, title: str) -> Seen:
+def look(screen: Screen, stage: Stage, moments: Any, *, episodes: int, fps: float | None, title: str) -> Looked:
     """Show moment after moment until so many episodes have ended, or the one who looks leaves."""
-    seen, pace = Seen([], [], 0), _Pace(screen, fps or stage.fps)
+    seen, pace = Looked([], [], 0), _Tempo(screen, fps or stage.fps)
     for moment in moments:
         if not pace.skip:
             screen.show(stage.frame(), status_lines(title, moment, episodes, pace.fps))
@@ -110,6 +110,7 @@ def watch_run(
     view: View = "env", where: Place = "auto", trust: bool = False, how: str = "watch",
 ) -> dict[str, Any] | None:  # fmt: skip
     """Show episodes of a run's policy, and return the report of those that were played to their end; None: of none."""
+    check_place(where)
     played = opened(run, which=which, root=root, stochastic=stochastic, trust=trust, how=how)
     begin = time.perf_counter()
     stage, pool = played.on_stage(view=view, text=where == "terminal" or not has_display())

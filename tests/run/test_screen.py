@@ -76,6 +76,14 @@ def test_where_there_is_neither_terminal_nor_display_a_video_is_recommended(monk
         screen.open_screen("auto", title="t")
 
 
+def test_a_window_without_a_display_is_refused_at_once(monkeypatch):
+    monkeypatch.setattr(screen, "has_display", lambda: False)
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    with pytest.raises(ConfigError, match="--where terminal"):
+        screen.check_place("window")
+    screen.check_place("auto")
+
+
 def test_a_window_shows_frames_and_tells_keys(monkeypatch):
     pygame = pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
