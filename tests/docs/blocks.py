@@ -81,6 +81,20 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
+def commands_of(text: str) -> list[str]:
+    """Cut a block into commands: a line each, but for those that go on behind a backslash or hold a text (<<'END')."""
+    commands, end = [], None
+    for line in text.replace("\\\n", " ").splitlines():
+        if end is not None:
+            commands[-1] += f"\n{line}"
+            end = None if line == end else end
+        elif line.strip() and not line.lstrip().startswith("#"):
+            commands.append(line)
+            here = re.search(r"<<'?(\w+)'?", line)
+            end = here[1] if here else None
+    return commands
+
+
 def is_run(block: Block) -> bool:
     return bool(block.title) or (block.language in RUN and not block.skipped)
 
@@ -119,8 +133,7 @@ class Reader:
                     self._type(block)
 
     def _type(self, block: Block) -> None:
-        lines = block.shortened.replace("\\\n", " ").splitlines()
-        commands = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        commands = commands_of(block.shortened)
         for command in commands:
             status = self.type(command)
             wanted = block.status if command is commands[-1] else 0
@@ -128,7 +141,7 @@ class Reader:
 
     def type(self, command: str) -> int:
         """Run a command: `rookery` in this process, which has imported everything, another by the shell."""
-        words = shlex.split(command, comments=True)
+        words = shlex.split(command.split("\n")[0], comments=True)
         if words[:2] == ["rookery", "watch"]:
             command = shlex.join([sys.executable, "-c", IN_A_TERMINAL, *words[1:]])
         elif words[0] == "rookery" and not {"|", "&&", ">", "<"} & set(words):
