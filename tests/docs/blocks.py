@@ -32,6 +32,7 @@ NOTE = re.compile(r"<!-- ((?:(?!-->).)+) -->\n\Z", re.S)
 RUN = ("python", "bash")
 KNOWN = (*RUN, "text", "math", "json", "toml", "py", "")  # py: a signature in the reference; nothing: a figure
 PATIENCE = 120  # seconds of a command that has a process of its own
+INSTALLS = re.compile(r"\b(pip|pip3|uv|conda|apt|apt-get) +(install|sync|add|uninstall)\b|-m pip\b")
 IN_A_TERMINAL = (
     "import os, pty, sys; "
     "sys.exit(os.waitstatus_to_exitcode(pty.spawn([sys.executable, '-m', 'rookery', *sys.argv[1:]])))"
@@ -142,6 +143,7 @@ class Reader:
     def type(self, command: str) -> int:
         """Run a command: `rookery` in this process, which has imported everything, another by the shell."""
         words = shlex.split(command.split("\n")[0], comments=True)
+        assert not INSTALLS.search(command), f"{command}: a test installs nothing; say `not run: it installs the package`"
         if words[:2] == ["rookery", "watch"]:
             command = shlex.join([sys.executable, "-c", IN_A_TERMINAL, *words[1:]])
         elif words[0] == "rookery" and not {"|", "&&", ">", "<"} & set(words):

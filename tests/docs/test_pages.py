@@ -37,5 +37,7 @@ def test_a_block_that_fails_is_told_with_its_page_and_line(tmp_path: Path) -> No
         reader._do(broken, page)
     with pytest.raises(AssertionError, match="status 2"):
         reader._do(broken._replace(language="bash", text="rookery trian\n"), page)
+    with pytest.raises(AssertionError, match="a test installs nothing"):
+        reader._do(broken._replace(language="bash", text="pip install nothing-of-that-name\n"), page)
     with pytest.raises(AssertionError, match="was not said"):
         reader._do(broken._replace(language="text", note="said", text="all is well\n"), page)
