@@ -55,7 +55,8 @@ def parse(prog: str, args: Sequence[str], base: Config, *, resumes: bool = False
     explained = bool({"-h", "--help"} & set(args))
     groups = {"run": base.run, _class_name(base.algorithm): base.algorithm, _class_name(base.topology): base.topology}
     fields: list[Any] = [
-        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some; or FILE.py:NAME.")], base.env_name),
+        ("env", Annotated[str, tyro.conf.arg(
+            metavar="ID", help="`rookery list envs` shows some; or FILE.py:NAME.")], base.env_name),
         ("topology", Annotated[str, tyro.conf.arg(
             metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")],
             _topology_flag(base)),

@@ -68,7 +68,10 @@ def test_a_class_or_a_function_of_num_envs_makes_the_environments_of_each_group(
 
 def test_what_was_answered_stays_though_the_arrays_are_the_same_at_each_step():
     pool = envs.make(Counting, 2)
-    kept = [pool.reset(0), *(advance(pool, np.zeros(2, int)) for _ in range(3))]
+    kept = [pool.reset(0)]
+    for _ in range(3):
+        pool.send(np.zeros(2, int))
+        kept.append(pool.recv())
     assert [step.observation[0, 0] for step in kept] == [0, 1, 2, 3] and [step.terminated[0] for step in kept] == [0, 0, 0, 1]
 
 
