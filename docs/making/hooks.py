@@ -1,7 +1,7 @@
 """What mkdocs does beside its own: folders in the navigation, and pages for files outside of docs/ that pages link to.
 
-Pages are written for two readers, GitHub and the site. A link such as ../rookery/types.py leads somewhere on GitHub; for the site
-each such file becomes a page of its own below source/, so that the site is whole without a network.
+Pages are written for two readers, GitHub and the site. A link such as ../rookery/types.py leads somewhere on GitHub; for the
+site each such file becomes a page of its own below source/, so that the site is whole without a network.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-import mathematics  # noqa: E402
+import mathematics
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
@@ -22,14 +22,15 @@ LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"^ *(`{3,}).*?^ *\1 *$|`[^`\n]*`", re.M | re.S)
 HEADING = re.compile(r"^# (.+)$", re.M)
 ORDER = {  # pages that have one; the rest of a folder follows by name
-    "systems": (
-        "ppo a2c pg impala appo dqn rainbow apex-dqn r2d2 r2d3 seed seed-r2d2 sample-factory anakin-ppo anakin-dqn a3c async-dqn "
-        "gala gorila es ars"
-    ).split(),
-    "howto": (
-        "own_environment own_network own_loss own_topology masks recurrent dict_observations many_seeds config_files resume "
-        "callbacks logging plots video notebook deploy doctor cluster"
-    ).split(),
+    "systems": [
+        "ppo", "a2c", "pg", "impala", "appo", "dqn", "rainbow", "apex-dqn", "r2d2", "r2d3", "seed", "seed-r2d2",
+        "sample-factory", "anakin-ppo", "anakin-dqn", "a3c", "async-dqn", "gala", "gorila", "es", "ars",
+    ],
+    "howto": [
+        "own_environment", "own_network", "own_loss", "own_topology", "masks", "recurrent", "dict_observations",
+        "many_seeds", "config_files", "resume", "callbacks", "logging", "plots", "video", "notebook", "deploy", "doctor",
+        "cluster",
+    ],
     "reference/options": ["run"],
     "reference": ["commands"],
 }  # fmt: skip
@@ -37,7 +38,7 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".jsonl": "json", ".json": "json"
 
 
 def on_config(config: Any) -> Any:
-    """Put the pages of a folder where mkdocs.yml says `folder/*`, and those that nothing names where it says `*`; draw equations."""
+    """Put the pages of a folder where mkdocs.yml says `folder/*`, the rest where it says `*`; draw equations."""
     known: set[str] = set()
     fence = {"name": "math", "class": "math", "format": mathematics.fence}
     config["mdx_configs"].setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
@@ -135,7 +136,8 @@ def _led(markdown: str, page: Path, uri: str) -> str:
         if target is None or (target.is_relative_to(DOCS) and page.is_relative_to(DOCS)):
             return found[0]
         anchor = found[2].partition("#")[2]
-        there = target.relative_to(DOCS).as_posix() if target.is_relative_to(DOCS) else _uri(target)
+        shown = target / "README.md" if target.is_dir() and target.is_relative_to(DOCS) else target
+        there = shown.relative_to(DOCS).as_posix() if shown.is_relative_to(DOCS) else _uri(shown)
         link = posixpath.relpath(there, posixpath.dirname(uri))
         return f"{found[1]}{link}{'#' * bool(anchor)}{anchor}{found[3]}"
 
@@ -157,7 +159,8 @@ def _uri(target: Path) -> str:
 def _content(target: Path) -> str:
     name, front = target.relative_to(ROOT).as_posix(), "---\nsearch: { exclude: true }\n---\n\n"
     if target.is_dir():
-        rows = [f"| `{path.name}` | {_first_line(path)} |" for path in sorted(target.glob("*.py")) if path.name != "__init__.py"]
+        modules = [path for path in sorted(target.glob("*.py")) if path.name != "__init__.py"]
+        rows = [f"| `{path.name}` | {_first_line(path)} |" for path in modules]
         return f"{front}# {name}\n\n| file | |\n|---|---|\n" + "\n".join(rows) + "\n"
     text = target.read_text()
     if target.suffix == ".md":

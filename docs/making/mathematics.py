@@ -1,4 +1,4 @@
-"""Equations: LaTeX in a fence called math, which GitHub renders by itself, drawn for the site as outlines in the colour of the text.
+"""Equations: LaTeX in a fence called math, which GitHub renders by itself, drawn for the site in the colour of the text.
 
 Nothing is fetched and no script runs in the reader's browser: matplotlib, which `rookery plot` needs anyway, knows the letters.
 """

@@ -1,4 +1,4 @@
-"""The parts of a system's page that are made: between <!-- made:WHAT --> and <!-- /made:WHAT -->. The rest is written by hand."""
+"""The parts of a system's page that are made, between <!-- made:WHAT --> and <!-- /made:WHAT -->; the rest is by hand."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def results(system: System) -> str:
     """Write the newest record of each task that was trained with this system, on this machine's threads."""
     records = [r for r in record.newest(record.read([ROOT / "benchmarks" / "learning.jsonl"])) if _trains(r, system.name)]
     if not records:
-        return "There is no record of its own yet. What is learned in seconds, on toys, is held by the tests in `tests/learning`."
+        return "There is no record of its own yet; what it learns on toys in seconds is held by `tests/learning`."
     rows = ["| command | seeds | least | median | greatest | s per run | bar |", "|---|---:|---:|---:|---:|---:|---|"]
     for found in records:
         (row,) = found.rows
@@ -104,10 +104,13 @@ def results(system: System) -> str:
         cells = [row.get("seeds"), row.get("min"), row.get("median"), row.get("max"), row.get("s_per_run")]
         rows.append(f"| `{found.settings['train']}` | {' | '.join(map(record.cell, cells))} | {row['bar']}: {met} |")
     days = sorted(found.conditions["date"][:10] for found in records)
-    machine = " and ".join(dict.fromkeys(f"{r.conditions['cores']} cores of {r.conditions['processor']}" for r in records))
-    return "\n".join([*rows, "", f"Returns of the greedy policy or of the last 100 training episodes, over seeds; {machine}, other"
-                      f" programs beside; {days[0]} to {days[-1]}. Records: `benchmarks/learning.jsonl`; how they are made:"
-                      " [benchmarks](../benchmarks.md)."])  # fmt: skip
+    machines = [f"{found.conditions['cores']} cores of {found.conditions['processor']}" for found in records]
+    machine = " and ".join(dict.fromkeys(machines))
+    about = (
+        f"Returns of the greedy policy or of the last 100 training episodes, over seeds; {machine}, other programs beside; "
+        f"{days[0]} to {days[-1]}. Records: `benchmarks/learning.jsonl`; how they are made: [benchmarks](../benchmarks.md)."
+    )
+    return "\n".join([*rows, "", about])
 
 
 def _trains(found: record.Record, name: str) -> bool:
@@ -120,7 +123,8 @@ def reading(system: System) -> str:
     config = resolve(system.name, env=env_of(system))
     plan = assemble(config.settled()).plan
     modules = [figure_of(config.topology, plan), type(config.topology).__module__]
-    modules += [getattr(node.worker, "func", node.worker).__module__ for node in plan.nodes if node.worker]  # or a partial of one
+    workers = [getattr(node.worker, "func", node.worker) for node in plan.nodes if node.worker]  # or a partial of one
+    modules += [worker.__module__ for worker in workers]
     modules += [type(config.algorithm).__module__, *_ops(type(config.algorithm).__module__)]
     rows = [f"{i}. [{_file(name)}](../../{_file(name)}): {_about(name)}" for i, name in enumerate(dict.fromkeys(modules), 1)]
     return "\n".join(rows)
@@ -130,8 +134,8 @@ def _ops(module: str) -> list[str]:
     """Find the modules of the equations that an algorithm names as ops.x."""
     ops = importlib.import_module("rookery.ops")
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
-    names = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "ops"]
-    found = [_home(getattr(ops, name, None)) for name in names]
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    found = [_home(getattr(ops, node.attr, None)) for node in named if node.value.id == "ops"]
     first = ("vtrace", "returns", "q_learning", "ranks", "distributions")  # the rest is bookkeeping
     return [f"rookery.ops.{name}" for name in first if f"rookery.ops.{name}" in found]
 

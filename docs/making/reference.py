@@ -39,16 +39,20 @@ def system_options(system: System) -> str:
     config = plain(system)
     lines = [
         f"# Options of {system.name}", "",
-        f"{system.summary[0].upper()}{system.summary[1:]}: see [its page](../../systems/{system.name}.md). Defaults are those for"
-        " an environment that no preset names;"
+        f"{system.summary[0].upper()}{system.summary[1:]}: see [its page](../../systems/{system.name}.md). Defaults are"
+        " those for an environment that no preset names;"
         f" `rookery train {system.name} --env ID --help` prints the values for yours. In Python the names have `_` instead of"
         " `-`, and groups are dictionaries: `network={\"core\": \"lstm\"}`. Options of every run: [run](run.md).", "",
     ]  # fmt: skip
     for part in (config.algorithm, config.topology):
-        lines += [f"## {type(part).__name__}", "", (inspect.getdoc(type(part)) or "").split("\n")[0], "", table(options_of(part)), ""]
+        lines += [f"## {type(part).__name__}", "", _first_line(part), "", table(options_of(part)), ""]
         for name, inner in groups_of(part).items():
             lines += [f"## {name}", "", table(options_of(inner, f"{name}.")), ""]
     return "\n".join([*lines, *_presets(system)])
+
+
+def _first_line(part: Any) -> str:
+    return (inspect.getdoc(type(part)) or "").split("\n")[0]
 
 
 def _presets(system: System) -> list[str]:
@@ -59,8 +63,8 @@ def _presets(system: System) -> list[str]:
     ]
     if not rows:
         return []
-    return ["## Presets", "", "What is set for environments, and families of them, beneath what you say; later rows on top.", "",
-            "| environment | options |", "|---|---|", *rows]  # fmt: skip
+    about = "What is set for environments, and families of them, beneath what you say; later rows on top of earlier ones."
+    return ["## Presets", "", about, "", "| environment | options |", "|---|---|", *rows]
 
 
 def _words(options: Any, prefix: str = "") -> list[str]:
@@ -78,14 +82,17 @@ def run_options() -> str:
     lines = ["# Options of a run", "", "They are the same for every system: when it ends, what it writes and where.", ""]
     lines += [table(options_of(run)), ""]
     for name, inner in groups_of(run).items():
-        lines += [f"## {name}", "", (inspect.getdoc(type(inner)) or "").split("\n")[0], "", table(options_of(inner, f"{name}.")), ""]
+        lines += [f"## {name}", "", _first_line(inner), "", table(options_of(inner, f"{name}.")), ""]
     return "\n".join(lines)
 
 
 def options_index() -> str:
     rows = [f"- [`{name}`]({name}.md): {system.summary}" for name, system in SYSTEMS.items()]
-    return "\n".join(["# Options", "", "All options of each system, with defaults, ranges and meanings, read from the source. Those of"
-                      " every run (budgets, seeds, evaluation, checkpoints) are on one page: [run](run.md).", "", *rows])  # fmt: skip
+    about = (
+        "All options of each system, with defaults, ranges and meanings, read from the source. Those of every run (budgets, "
+        "seeds, evaluation, checkpoints) are on one page: [run](run.md)."
+    )
+    return "\n".join(["# Options", "", about, "", *rows])
 
 
 # -------------------------------------------------------------------------------------------------------------- API
@@ -102,9 +109,13 @@ def api_sections() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def api_index(sections: dict[str, tuple[str, dict[str, str]]]) -> str:
-    rows = [f"| [`{module}`]({module}.md) | {' '.join(f'`{name}`' for name in rows)} |" for module, (_, rows) in sections.items()]
-    return "\n".join(["# Python", "", "Every public name with its signature and what its docstring says. What is promised of them:"
-                      " [public names](../../public_api.md).", "", "| module | names |", "|---|---|", *rows])  # fmt: skip
+    ticked = {module: " ".join(f"`{name}`" for name in names) for module, (_, names) in sections.items()}
+    rows = [f"| [`{module}`]({module}.md) | {names} |" for module, names in ticked.items()]
+    about = (
+        "Every public name with its signature and what its docstring says. What is promised of them: "
+        "[public names](../../public_api.md)."
+    )
+    return "\n".join(["# Python", "", about, "", "| module | names |", "|---|---|", *rows])
 
 
 def api_page(module: str, text: str, rows: dict[str, str]) -> str:
@@ -126,7 +137,8 @@ def _described(module: str, name: str) -> list[str]:
         return _prose(thing)
     if not (inspect.isfunction(thing) or inspect.isclass(thing)):
         return [f"```py\n{last} = {_short(thing)}\n```"]
-    if inspect.isclass(thing) and (source := inspect.getsource(thing)) and len(source.splitlines()) <= 45 and _declares(thing):
+    source = inspect.getsource(thing)
+    if inspect.isclass(thing) and _declares(thing) and len(source.splitlines()) <= 45:
         return [f"```py\n{textwrap.dedent(source).rstrip()}\n```"]
     signature = [f"```py\n{_signature(last, thing)}\n```", ""]
     return [*signature, *_prose(thing), *_methods(thing)]
@@ -155,7 +167,8 @@ def _signature(name: str, thing: Any) -> str:
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
         parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     gives = signature.return_annotation
-    shown = "" if gives is inspect.Signature.empty else f" -> {gives if isinstance(gives, str) else inspect.formatannotation(gives)}"
+    said = gives if isinstance(gives, str) else inspect.formatannotation(gives)
+    shown = "" if gives is inspect.Signature.empty else f" -> {said}"
     return "\n".join([f"{name}(", *(f"    {part}," for part in parts), f"){shown}"])
 
 

@@ -6,7 +6,7 @@ A comment right above a block says what differs in the test:
     <!-- run with: 100_000 → 512; a → b -->     words replaced by others; both, with a ; between
     <!-- not run: it needs a cluster -->        why it is left out
     <!-- ends with status 2 -->                 the last command of it is refused
-    <!-- said -->                               above a block of text: each line was printed by the commands before it; … is anything
+    <!-- said -->                               above a block of text: each line was printed by what is before; … is anything
 """
 
 from __future__ import annotations

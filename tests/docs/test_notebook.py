@@ -26,7 +26,7 @@ def executed(directory: Path) -> Any:
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     os.environ["PYTHONPATH"] = str(ROOT)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(notebook, timeout=3 * SECONDS, resources={"metadata": {"path": str(directory)}})
+    client = NotebookClient(notebook, timeout=10 * SECONDS, resources={"metadata": {"path": str(directory)}})
     return client.execute()
 
 

@@ -25,7 +25,8 @@ def test_blocks_have_a_known_language_and_those_that_are_not_run_a_reason(page: 
         if block.note == "test-command":
             continue  # .ci/run runs it
         if block.skipped:
-            assert len(block.note.removeprefix("not run: ").split()) >= 3, f"{name(page)}, line {block.line}: why is it not run?"
+            why = block.note.removeprefix("not run: ").split()
+            assert len(why) >= 3, f"{name(page)}, line {block.line}: why is it not run?"
 
 
 def test_a_block_that_fails_is_told_with_its_page_and_line(tmp_path: Path) -> None:
