@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from rookery import signals
+from rookery import references, signals
 from rookery.commands import BEGAN
 from rookery.commands.parsing import fail, own_parts, parse_system, peek
 from rookery.commands.status import DIVERGED, ENV_FAILED, status_of
@@ -70,6 +70,8 @@ def resume(args: list[str]) -> int:
 
     startup.prepare()
     given = own_parts(args) | {"env": peek(args, "--env")}
+    if not references.is_reference(given.get("topology")):  # one of Rookery's is refused below, unless it is the run's
+        given.pop("topology", None)
     base = known_config(run, trust="--trust" in args, **given)
     cfg, typed = options.parse(f"rookery resume {args[0]}", args[1:], base, flags.ResumeFlags)
     threads.limit(cfg)
