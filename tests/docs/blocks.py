@@ -31,7 +31,11 @@ FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\w*)(?P<rest>[^`\n]*)\n(?P<te
 NOTE = re.compile(r"<!-- ((?:(?!-->).)+) -->\n\Z", re.S)
 RUN = ("python", "bash")
 KNOWN = (*RUN, "text", "math", "json", "toml", "py", "")  # py: a signature in the reference; nothing: a figure
-PATIENCE = 60  # seconds of a command that is no `rookery`
+PATIENCE = 120  # seconds of a command that has a process of its own
+IN_A_TERMINAL = (
+    "import os, pty, sys; "
+    "sys.exit(os.waitstatus_to_exitcode(pty.spawn([sys.executable, '-m', 'rookery', *sys.argv[1:]])))"
+)
 
 
 class Block(NamedTuple):
@@ -125,7 +129,9 @@ class Reader:
     def type(self, command: str) -> int:
         """Run a command: `rookery` in this process, which has imported everything, another by the shell."""
         words = shlex.split(command, comments=True)
-        if words[0] == "rookery" and not {"|", "&&", ">", "<"} & set(words):
+        if words[:2] == ["rookery", "watch"]:
+            command = shlex.join([sys.executable, "-c", IN_A_TERMINAL, *words[1:]])
+        elif words[0] == "rookery" and not {"|", "&&", ">", "<"} & set(words):
             return self._rookery(words[1:])
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         found = subprocess.run(
