@@ -33,6 +33,7 @@ from rookery.run.config import Config, ConfigError
 from rookery.run.directory import CONFIG, GROUP, METRICS, RESULT, Run, RunError, claim, run_argument
 from rookery.run.records import RowFile, read_json, write_json
 from rookery.run.resuming import known_config
+from rookery.run.returns import iqm
 from rookery.run.trainer import Result, Trainer
 
 MOST = 1_000  # seeds in a group
@@ -283,10 +284,5 @@ def _result(group: Group, one: Trained) -> Result:
 
 
 def statistics(values: Sequence[float]) -> dict[str, float]:
-    """Summarise returns of several seeds; iqm: the mean without the highest and the lowest quarter."""
-    ordered = sorted(values)
-    cut = len(ordered) // 4
-    middle = ordered[cut : len(ordered) - cut]
-    return {
-        "mean": sum(ordered) / len(ordered), "iqm": sum(middle) / len(middle), "min": ordered[0], "max": ordered[-1]
-    }  # fmt: skip
+    """Summarise returns of several seeds; iqm: the mean of the middle half, as `rookery compare` has it."""
+    return {"mean": sum(values) / len(values), "iqm": iqm(list(values)), "min": min(values), "max": max(values)}
