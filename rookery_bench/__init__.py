@@ -30,7 +30,7 @@ BENCHES = {
     "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",
     "compression": "bytes that codecs save on stored frames, and what reading them then costs",
     "learning": "returns of many tasks and seeds against the bar of each task",
-    "anakin": "PPO and CartPole compiled into one program: steps/s beside rejax, and with many environments",
+    "anakin": "PPO and CartPole compiled into one program: steps/s beside rejax, and with thousands",
     "report": "the newest records of benchmarks/ as Markdown tables",
 }
 USAGES = {"roofline": " SYSTEM --env ID"}  # what stands before the options

@@ -1,7 +1,8 @@
 """What the files of one run tell of how it learned: nothing here writes, and nothing in a file can make it raise.
 
     metrics.jsonl       a row every second or so
-    episodes.jsonl      a row for each training episode, where the run wrote one: {"env_steps", "updates", "seconds", "return"}
+    episodes.jsonl      a row for each training episode, where the run wrote one: {"episode", "env_steps", "updates", "seconds",
+                        "return"}; every second one, or fourth, … of a run with very many
     evaluations.jsonl   a row for each evaluation: {"env_steps", "updates", "seconds", "mean"}
     result.json         how it ended
 
@@ -19,10 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rookery.run.directory import METRICS, RESULT, Run
+from rookery.run.directory import EPISODES, EVALUATIONS, METRICS, RESULT, Run
 from rookery.run.records import RowFile, read_json
 
-EPISODES, EVALUATIONS = "episodes.jsonl", "evaluations.jsonl"
 AXES = {"steps": "env_steps", "seconds": "seconds", "updates": "updates", "episodes": "episodes"}
 RETURN, EVAL = "return", "eval"
 METRIC_OF = {RETURN: "return_mean", EVAL: "eval_return_mean"}
@@ -58,7 +58,10 @@ class RunHistory:
 
     @functools.cached_property
     def episodes(self) -> list[dict[str, Any]]:
-        return _rows(self.path / EPISODES)
+        """Rows of training episodes; none of a file that holds every second one or fewer, whose last 100 are no last 100."""
+        rows = _rows(self.path / EPISODES)
+        last = number(rows[-1].get("episode")) if rows else math.nan
+        return [] if last > 1.5 * len(rows) else rows
 
     @functools.cached_property
     def damaged(self) -> int:
@@ -74,7 +77,7 @@ class RunHistory:
     def series(self, y: str = RETURN, x: str = "steps") -> Series:
         """Return the points of a metric: `return`, `eval` or a name in metrics.jsonl. No points where there are none."""
         if y in (RETURN, METRIC_OF[RETURN]) and self.episodes:
-            places = range(1, len(self.episodes) + 1) if x == "episodes" else _column(self.episodes, AXES[x])
+            places = _column(self.episodes, "episode" if x == "episodes" else AXES[x])
             return _series(places, trailing(_column(self.episodes, "return")))
         if y in (EVAL, METRIC_OF[EVAL]):
             return self._evaluations(x)

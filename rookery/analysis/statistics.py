@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rookery.run.tensorboard import MissingExtra
+from rookery.run.boards import MissingExtra
+from rookery.run.returns import iqm
 
 Scores = Sequence[float] | np.ndarray | Mapping[str, Sequence[float]]
 Statistic = Callable[..., Any]  # (values [..., n], axis=-1) -> [...]
@@ -44,20 +45,6 @@ class Profile(NamedTuple):
     share: np.ndarray  # [S]
     low: np.ndarray  # [S]
     high: np.ndarray  # [S]
-
-
-def iqm(values: Any, axis: int = -1) -> Any:
-    """Compute the interquartile mean: of the middle half of the values; those at its edges count by the share that is within.
-
-    values [..., n] -> [...]. A float for a plain list."""
-    ordered = np.sort(np.asarray(values, float), axis=axis)
-    count = ordered.shape[axis]
-    if count == 0:
-        raise ValueError("no values: there is no mean of none")
-    quarter, place = count / 4, np.arange(count)
-    weights = np.clip(np.minimum(place + 1, count - quarter) - np.maximum(place, quarter), 0, None)
-    found = np.moveaxis(ordered, axis, -1) @ (weights / weights.sum())
-    return float(found) if np.ndim(found) == 0 else found
 
 
 def bootstrap(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
-from rookery import signals
+from rookery import references, signals
 from rookery.commands import BEGAN
 from rookery.commands.parsing import fail, own_parts, parse_system, peek
 from rookery.commands.status import DIVERGED, ENV_FAILED, status_of
@@ -51,16 +52,19 @@ def resume(args: list[str]) -> int:
             fail(f"which run? {usage} (rookery list runs shows them)")
         print(f"usage: {usage}\n\nrookery resume RUN --help lists the options with the values of that run.")
         return 0
-    from rookery.run import flags, seeds
-    from rookery.run.directory import Run
+    from rookery.run import flags
+    from rookery.run.directory import GROUP, Run
     from rookery.run.resuming import config_of, known_config
 
-    if (group := seeds.Group.open(args[0], peek(args, "--runs") or "runs")) is not None:
+    root, explained = peek(args, "--runs") or "runs", bool({"-h", "--help"} & set(args))
+    if any((place / GROUP).is_file() for place in (Path(root, args[0]), Path(args[0]))):
         from rookery.commands import seeds as several
+        from rookery.run import seeds
 
-        return several.resume(group, args[1:])
-    run = Run.open(args[0], root=peek(args, "--runs") or "runs")
-    if {"-h", "--help"} & set(args):
+        if (group := seeds.Group.open(args[0], root)) is not None:
+            return several.resume(group, args[1:])
+    run = Run.open(args[0], root=root)
+    if explained:
         from rookery.run import help_page
 
         if (page := help_page.of_run(f"rookery resume {args[0]}", config_of(run), flags.ResumeFlags)) is not None:
@@ -70,6 +74,8 @@ def resume(args: list[str]) -> int:
 
     startup.prepare()
     given = own_parts(args) | {"env": peek(args, "--env")}
+    if not references.is_reference(given.get("topology")):  # one of Rookery's is refused below, unless it is the run's
+        given.pop("topology", None)
     base = known_config(run, trust="--trust" in args, **given)
     cfg, typed = options.parse(f"rookery resume {args[0]}", args[1:], base, flags.ResumeFlags)
     threads.limit(cfg)

@@ -55,6 +55,14 @@ def encoding_of(torso: Torso) -> Encoding:
     return Encoding(init, apply, given.name)
 
 
+def is_torso(given: Any) -> bool:
+    """Tell whether it is a network in one of the forms above; whether it fits is seen when it is tried."""
+    try:
+        return bool(_pair(given))
+    except ValueError:
+        return False
+
+
 def _pair(torso: Torso) -> Encoding:
     if isinstance(torso, nn.Module):
         return Encoding(torso.init, torso.apply, f"torso {type(torso).__name__}")

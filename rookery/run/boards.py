@@ -90,6 +90,8 @@ def grouped(row: Mapping[str, Any], workers: Mapping[str, Any]) -> dict[str, flo
             continue
         if name.startswith("rss_mb/"):  # of each process: they come and go
             continue
+        if name.startswith("return_mean/"):  # of each seed
+            name = f"rollout/{name.replace('/', '_')}"
         found[name if "/" in name else f"{groups.get(name, 'train')}/{name}"] = value
     return found
 

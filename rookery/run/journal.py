@@ -27,7 +27,10 @@ from rookery.run.records import plain
 from rookery.types import Episode
 
 ROW_SECONDS = 1.0  # between writes of episodes, news for the display and, unless --log-every says so, rows of metrics.jsonl
-GROUPS = ("rollout", "time", "train", "loss", "eval", "health", "replay", "refined", "system", "rss_mb", "eval_return_mean")
+GROUPS = (  # Rookery's own
+    "rollout", "time", "train", "loss", "eval", "health", "replay", "refined", "system", "rss_mb", "return_mean",
+    "eval_return_mean",
+)  # fmt: skip
 UNSAID = 10  # lines
 LEFT_OUT = ("phases", "report", "starting", "waiting")  # of a Row: not numbers, or spread out below
 _logger = logging.getLogger(__name__)

@@ -142,7 +142,7 @@ def general_options(env: str, topology: str, env_options: dict[str, Any]) -> lis
     given = " ".join(f"{name}={text(value)}" for name, value in env_options.items())
     hint = f"(default: {given})" if given else ""
     return [
-        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some.")], env),
+        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some; or FILE.py:NAME.")], env),
         ("topology", Annotated[str, tyro.conf.arg(
             metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")], topology),
         ("own_algorithm", Annotated[str | None, tyro.conf.arg(

@@ -21,18 +21,39 @@ def part_of(part: str, given: Any) -> Given:
     """Make a part of what was given for it. part: "algorithm", "topology" or "torso"."""
     if given is None:
         return Given(None)
+    if part == "torso":
+        return _network(given)
     if isinstance(given, str):
         if not references.is_reference(given):
             return _named(part, given)
         name = references.absolute(given)
         return Given(_checked(part, references.made(name, WHAT[part]), name), name, is_kind=True)
     if not is_object(given):
-        try:
-            value = given()
-        except TypeError as error:
-            raise references.BadReference(f"{part}: {given.__name__} is called without arguments, and said: {error}") from error
+        value = _made(given, f"{part}: {given.__name__}")
         return Given(_checked(part, value, given.__name__), _kind_name(given), is_kind=True)
-    return Given(given, None if part == "torso" else _kind_name(type(given)))
+    return Given(given, _kind_name(type(given)))
+
+
+def _network(given: Any) -> Given:
+    """Take a network in any of its forms (rookery/networks/torso.py), the name of one, or what makes one without arguments."""
+    from rookery.networks.torso import is_torso
+
+    if isinstance(given, str) and not references.is_reference(given):
+        return _named("torso", given)
+    found = references.load(given) if isinstance(given, str) else given
+    name = references.absolute(given) if isinstance(given, str) else None if is_object(found) else references.name_of(found)
+    told = name or str(getattr(found, "__name__", type(found).__name__))
+    value = found if is_torso(found) or not callable(found) else _made(found, told)
+    if not is_torso(value):
+        raise references.BadReference(f"{told} gives a {type(value).__name__}: a network is (init, apply), or a flax module")
+    return Given(value, name, is_kind=name is not None)
+
+
+def _made(kind: Any, told: str) -> Any:
+    try:
+        return kind()
+    except TypeError as error:
+        raise references.BadReference(f"{told} is called without arguments, and said: {error}") from error
 
 
 def _kind_name(kind: Any) -> str | None:
@@ -50,13 +71,7 @@ def _named(part: str, given: str) -> Given:
 
 
 def _checked(part: str, value: Any, name: str) -> Any:
-    """Refuse what is none, with what one is; modules of flax become the pair of their functions."""
-    if part == "torso":
-        if hasattr(value, "init") and hasattr(value, "apply"):
-            return value if isinstance(value, tuple) else (value.init, value.apply)
-        if not (isinstance(value, tuple) and len(value) == 2 and all(map(callable, value))):
-            raise references.BadReference(f"{name} gives a {_kind(value)}: a network is (init, apply), or a flax module")
-        return value
+    """Refuse what is none, with what one is."""
     needed = "build" if part == "algorithm" else "drive"
     if not dataclasses.is_dataclass(value) or isinstance(value, type) or not hasattr(value, needed):
         what = f"{'an' if part[0] in 'aeiou' else 'a'} {part} is a frozen dataclass with `{needed}`"

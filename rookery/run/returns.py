@@ -1,10 +1,12 @@
-"""`return_mean`: the mean return of the last 100 training episodes, as they were played."""
+"""Returns: `return_mean`, that of the last 100 training episodes as they were played, and the interquartile mean of several."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 
 class ReturnWindow:
@@ -72,3 +74,17 @@ class ReturnWindow:
 def of_seeds(report: dict[str, float]) -> dict[str, float]:
     """Select the mean return of each seed from the report of a topology that trains several."""
     return {name: value for name, value in report.items() if name.startswith("return_mean/seed_")}
+
+
+def iqm(values: Any, axis: int = -1) -> Any:
+    """Compute the interquartile mean: of the middle half of the values; those at its edges count by the share that is within.
+
+    values [..., n] -> [...]. A float for a plain list."""
+    ordered = np.sort(np.asarray(values, float), axis=axis)
+    count = ordered.shape[axis]
+    if count == 0:
+        raise ValueError("no values: there is no mean of none")
+    quarter, place = count / 4, np.arange(count)
+    weights = np.clip(np.minimum(place + 1, count - quarter) - np.maximum(place, quarter), 0, None)
+    found = np.moveaxis(ordered, axis, -1) @ (weights / weights.sum())
+    return float(found) if np.ndim(found) == 0 else found

@@ -21,12 +21,15 @@ def test_the_training_return_is_read_over_every_axis(tmp_path):
 
 
 def test_episodes_on_file_are_averaged_as_every_run_averages_them(tmp_path):
-    episodes = [{"env_steps": 10 * (i + 1), "updates": i, "seconds": i / 10, "return": float(i)} for i in range(150)]
+    episodes = [{"env_steps": 10 * (i + 1), "updates": i, "seconds": i / 10, "return": float(i), "episode": i + 1}
+                for i in range(150)]  # fmt: skip
     run = read(write_run(tmp_path / "a", episodes=episodes))
     points = run.series("return")
     assert points.y[0] == 0.0 and points.y[9] == pytest.approx(4.5), "of those there are"
     assert points.y[-1] == pytest.approx(np.mean(range(50, 150))), "of the last 100"
     assert run.series("return", "episodes").x.tolist() == list(range(1, 151))
+    thinned = read(write_run(tmp_path / "b", points=[(100, 7.0)], episodes=episodes[1::2]))
+    assert thinned.series("return").y.tolist() == [7.0], "every second one is no last 100: the rows of the run are"
 
 
 def test_evaluations_on_file_are_read_and_without_the_file_where_the_number_changed(tmp_path):

@@ -136,7 +136,8 @@ def test_the_conditions_name_no_place_of_this_machine():
     assert str(Path.cwd()) not in json.dumps(now) and now["cores"] >= 1
 
 
-def test_help_lists_every_bench_on_one_screen(capsys: pytest.CaptureFixture):
+def test_help_lists_every_bench_on_one_screen(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")  # a narrower one is filled with more lines: tests/cli/test_help.py
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(f"rookery bench {name}" in out for name in ("cartpole", "pong", "roofline", "memory", "learning", "report"))

@@ -50,6 +50,7 @@ def test_videos_are_made_while_it_trains_and_one_of_the_end(rookery):
     assert answer.status == 0, answer.err
     films = sorted(path.name for path in (rookery.directory / "runs" / "filmed" / "videos").iterdir())
     assert films[-1] == f"update-{json.loads(answer.out)['updates']:010d}.mp4" and all(name.endswith(".mp4") for name in films)
+    assert len(films) >= 2 and films[0] < films[-1], "the first one is waited for"
 
 
 def test_a_run_goes_on_where_no_video_can_be_made(rookery, monkeypatch):

@@ -9,6 +9,7 @@ from gymnasium import spaces as gs
 from rookery.envs import drawing
 from rookery.envs.stage import CannotDraw, open_stage
 from rookery.envs.toys import TOYS
+from rookery.run.screen import resized
 
 
 class Lamp(gymnasium.Env):
@@ -91,13 +92,10 @@ def test_an_atari_game_is_filmed_in_colour_beside_the_one_that_is_played():
     pytest.importorskip("ale_py")
     stage, pool = open_stage("ALE/Pong-v5", noop_max=4)
     pool.reset(3)
-    for action in (0, 2, 2, 3, 0):
+    for action in [2] * 6 + [3] * 6:
         pool.send(np.array([action], np.int32))
         played = pool.recv()
-        frame = stage.frame()
-        assert frame.shape == (210, 160, 3)
-    grey = frame @ np.array([0.299, 0.587, 0.114])
-    rows = np.linspace(0, 209, 84).astype(int)
-    columns = np.linspace(0, 159, 84).astype(int)
-    assert np.corrcoef(grey[rows][:, columns].ravel(), played.observation[0, -1].ravel())[0, 1] > 0.9
+    assert stage.frame().shape == (210, 160, 3) and np.ptp(stage.frame(), axis=-1).max() > 50, "in colour"
+    grey = resized(stage.frame(), 84, 84) @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(grey - played.observation[0, -1]).max() < 40, "60 where the paddle is elsewhere"
     pool.close()

@@ -61,9 +61,18 @@ def test_a_class_or_a_function_of_num_envs_makes_the_environments_of_each_group(
     assert isinstance(pool, VectorisedPool) and envs.chosen(env, 5, 1).why == "it has a pool of its own"
     steps, episodes = (played := play(pool, 14)).steps, played.episodes
     assert_next_step_autoreset(steps)
-    assert [step.observation[0, 0] for step in steps[:7]] == [0, 1, 2, 3, 4, 0, 1], "copied: what was answered stays"
+    assert [step.observation[0, 0] for step in steps[:7]] == [0, 1, 2, 3, 4, 0, 1]
     assert episodes == reference_episodes(steps) and {episode.length for episode in episodes} == {4}
     assert envs.spec_of(env).id == env.__name__
+
+
+def test_what_was_answered_stays_though_the_arrays_are_the_same_at_each_step():
+    pool = envs.make(Counting, 2)
+    kept = [pool.reset(0)]
+    for _ in range(3):
+        pool.send(np.zeros(2, int))
+        kept.append(pool.recv())
+    assert [step.observation[0, 0] for step in kept] == [0, 1, 2, 3] and [step.terminated[0] for step in kept] == [0, 0, 0, 1]
 
 
 def test_one_that_gymnasium_makes_is_asked_for_the_autoreset_that_is_needed():

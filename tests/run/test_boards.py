@@ -60,12 +60,12 @@ def test_names_are_grouped_and_what_is_no_number_or_told_elsewhere_is_left_out()
     row = {
         "seconds": 1.5, "env_steps": 640, "total_steps": 1000, "updates": 10, "return_mean": 2.0, "eval_return_mean": 3.0,
         "entropy": 0.5, "loss/q": 0.1, "health/dead_units": 0.0, "time/env": 0.5, "rss_mb": 100.0, "rss_mb/4711": 50.0,
-        "collectors": 2, "my/thing": 7.0, "eta_seconds": None, "name": "x", "policy_lag_mean": 0.0,
+        "collectors": 2, "my/thing": 7.0, "eta_seconds": None, "name": "x", "policy_lag_mean": 0.0, "return_mean/seed_1": 4.0,
     }  # fmt: skip
     assert grouped(row, {"collectors": 2}) == {
         "time/seconds": 1.5, "time/env_steps": 640, "time/updates": 10, "rollout/return_mean": 2.0, "train/entropy": 0.5,
         "loss/q": 0.1, "health/dead_units": 0.0, "time/env": 0.5, "system/rss_mb": 100.0, "system/collectors": 2,
-        "my/thing": 7.0, "train/policy_lag_mean": 0.0,
+        "my/thing": 7.0, "train/policy_lag_mean": 0.0, "rollout/return_mean_seed_1": 4.0,
     }  # fmt: skip
 
 

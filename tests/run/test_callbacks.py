@@ -36,7 +36,7 @@ def whole(tmp_path_factory):
 
     result = rookery.train(
         "a2c", **SMALL, runs=str(runs), run="r", total_updates=30, total_steps=10**6, log_every=100, eval_every=7,
-        checkpoint_every=10, keep_checkpoints=9, tensorboard=True, on_step=[on_step, lambda event: None],
+        checkpoint_every=10, keep=9, tensorboard=True, on_step=[on_step, lambda event: None],
         on_evaluation=seen["evaluation"].append, on_checkpoint=seen["checkpoint"].append, on_end=seen["end"].append,
     )  # fmt: skip
     return runs / "r", result, seen
@@ -92,18 +92,12 @@ def test_callbacks_change_nothing_and_a_run_that_is_resumed_writes_every_row_onc
     """Stopped by a callback after 16 updates, gone on with from update 10, without callbacks: the rows of the whole run."""
     run, result, _ = whole
     asked = SMALL | {"runs": str(tmp_path), "total_updates": 30, "total_steps": 10**6, "log_every": 100, "eval_every": 7}
-    asked |= {"checkpoint_every": 10, "keep_checkpoints": 9}
+    asked |= {"checkpoint_every": 10, "keep": 9}
     stop = lambda event: rookery.STOP if event.updates == 16 else None
     cut = rookery.train("a2c", **asked, run="r", on_step=stop)
     assert cut.status == "done" and cut.reason.startswith("stopped by the on_step callback <lambda> (test_callbacks.py:")
     assert cut.metrics["updates"] == 16 and len(lines(tmp_path / "r", "episodes")) == cut.metrics["episodes"]
-    from rookery.run import api, config
-    from rookery.run.directory import Run
-    from rookery.run.resuming import config_of
-
-    older = Run.open(str(checkpoint.path_of(tmp_path / "r" / "checkpoints", 10)))
-    with api.resume(older, config.from_dict(config_of(older))) as trainer:
-        again = api.to_the_end(trainer)
+    again = rookery.resume(str(checkpoint.path_of(tmp_path / "r" / "checkpoints", 10)))
     same(again.policy.params, result.policy.params)
     same_rows = {
         "episodes": ("episode", "return", "length"),  # not updates: a sign of life may tell of them before the next one

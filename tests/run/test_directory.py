@@ -221,7 +221,7 @@ def test_no_environment_variable_is_written(tmp_path, monkeypatch):
         assert all(b"sentinel" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for path in (PACKAGE / "run").glob("*.py"):
         read = re.findall(r"\benviron\b.{0,24}|\bgetenv\b", path.read_text())
-        if path.name == "startup.py":  # it sets XLA's flags and threads, finds the cache and the key; a config holds these alone
+        if path.name == "startup.py":  # XLA's flags and threads, the cache, the key; a config may hold these alone
             read = [use for use in read if not any(name in use for name in ("XLA_FLAGS", "NPROC", "XDG_CACHE", "XDG_STATE"))]
         if path.name == "supervisor.py":  # the mark by which a driver knows that it has one
             read = [use for use in read if "CHILD" not in use]

@@ -27,4 +27,4 @@ def test_files_travel_to_actors_as_they_are(tmp_path: Path, monkeypatch: pytest.
                 path.unlink()
             while trainer.advance().updates < 2:
                 pass
-            assert trainer.progress.env_steps >= 32 and trainer.metrics()["env"] == "GridEnv"
+            assert trainer.progress.env_steps >= 16 and trainer.metrics()["env"] == "GridEnv"
