@@ -1,7 +1,6 @@
 """A topology of your own: every batch is learned from several times, and parameters are sent once for all of them.
 
-    python examples/custom_topology.py
-    rookery train impala --topology examples/custom_topology.py:Reuse --env CartPole-v1 --epochs 2
+    python examples/custom_topology.py, or rookery train impala --topology examples/custom_topology.py:Reuse --env CartPole-v1
 
         ┌────────────parameters, once for E updates──────────┐
         ▼                                                    │

@@ -14,10 +14,11 @@ from typing import Any
 from rookery import systems
 from rookery.run import described
 from rookery.run.described import Described, DescribedPart
+from rookery.run.flags import Flags
 from rookery.run.two_columns import UNBROKEN, Section, page
 
 
-def of_system(prog: str, name: str, env: str, topology: str | None, flags: Any) -> str | None:
+def of_system(prog: str, name: str, env: str, topology: str | None = None, flags: Any = Flags) -> str | None:
     """Write the page of a system, with the values for that environment; None where it is not known without its classes."""
     entry = systems.system(name)
     algorithm, own = entry.algorithm.split(":")[1], entry.topology.split(":")[1]

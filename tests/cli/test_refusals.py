@@ -66,7 +66,7 @@ def test_a_wrong_request_says_why_and_what_is_near_and_leaves_nothing(rookery, w
 
 
 def test_a_missing_extra_is_refused_before_a_directory_is_made(rookery, monkeypatch):
-    monkeypatch.setattr("rookery.run.tensorboard.find_spec", lambda name: None)
+    monkeypatch.setattr("rookery.run.boards.find_spec", lambda name: None)
     answer = rookery("train", "ppo", "--env", "identity", "--tensorboard")
     assert answer.status == 2 and "pip install 'rookery[tensorboard]'" in answer.err and rookery.files == []
 

@@ -152,11 +152,13 @@ def test_jobs_are_as_many_as_the_cores_carry(monkeypatch, tmp_path):
     assert (jobs("ppo", 8), jobs("ppo", 3), jobs("impala", 8)) == (4, 3, 2)
 
 
-def test_the_mean_of_the_middle_is_scipys_trimmed_mean():
+def test_the_mean_of_the_middle_is_scipys_trimmed_mean_and_edge_values_count_by_their_share():
     stats = pytest.importorskip("scipy.stats")
-    for values in ([1.0], [1.0, 5.0], [3.0, 1.0, 2.0, 10.0], [5.0, 1.0, 9.0, 2.0, 7.0], list(map(float, range(17)))):
+    for values in ([1.0], [1.0, 5.0], [3.0, 1.0, 2.0, 10.0], list(map(float, range(16)))):
         told = seeds.statistics(values)
         assert told["iqm"] == pytest.approx(stats.trim_mean(values, 0.25)) and told["min"] == min(values)
+    by_hand = (0.75 * 2 + 5 + 0.75 * 7) / 2.5  # of five, the second and the fourth lie three quarters within
+    assert seeds.statistics([5.0, 1.0, 9.0, 2.0, 7.0])["iqm"] == pytest.approx(by_hand)
 
 
 def test_a_run_is_no_group_and_a_group_needs_a_name_to_be_gone_on_with(group, monkeypatch):
