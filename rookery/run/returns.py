@@ -1,4 +1,4 @@
-"""Returns: `return_mean`, that of the last 100 training episodes as they were played, and the interquartile mean of several."""
+"""Returns: `return_mean`, of the last 100 training episodes as they were played, and the interquartile mean of several."""
 
 from __future__ import annotations
 
