@@ -308,7 +308,7 @@ def test_links_pipes_and_sparse_giants_are_refused(tmp_path):
 def test_a_newer_format_says_who_wrote_it_and_what_to_do(tmp_path):
     path = save(tmp_path / "update-1", {}, meta={})
     forge(path, {**body_of(path), "format": 99, "rookery": "9.1.0"})
-    with pytest.raises(CheckpointError, match=r"written by rookery 9\.1\.0 \(format 99\), this is rookery .* Install that rookery"):
+    with pytest.raises(CheckpointError, match=r"written by rookery 9\.1\.0 \(format 99\), this is .* Install that rookery"):
         load(path)
 
 
