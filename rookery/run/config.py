@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from rookery.envs.pools.pool import OnNan
 from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Seed, Workers
 from rookery.run import fitting, startup, trust
 from rookery.run.parts import Given, converted, is_object, part_of, plain_values, unplain
+from rookery.run.words import text
 from rookery.runtime.interface import Resources
 from rookery.runtime.roster import span
 from rookery.topologies.plan import Plan
@@ -568,24 +568,6 @@ def _differences(mine: Any, base: Any, prefix: str = "") -> list[str]:
 
 def _flag(name: str, prefix: str = "") -> str:
     return f"--{prefix}{name.replace('_', '-')}"
-
-
-PYTHON = {"True": True, "False": False, "None": None}  # as people who write environments say them
-
-
-def value_of(word: str) -> Any:
-    """Read a value of --env-options: JSON, Python's True, False and None, or else the word itself."""
-    if word in PYTHON:
-        return PYTHON[word]
-    try:
-        return json.loads(word)
-    except ValueError:
-        return word
-
-
-def text(value: Any) -> str:
-    """Write a value so that `value_of` reads it back."""
-    return value if isinstance(value, str) and value_of(value) == value else json.dumps(value)
 
 
 def _replace(part: Any, values: dict[str, Any]) -> Any:

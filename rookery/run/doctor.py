@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from rookery import signals, systems
 from rookery.envs.examination import Finding
 from rookery.envs.jax.sources import is_jax_id
-from rookery.run.config import ConfigError, text
+from rookery.run.config import ConfigError
+from rookery.run.words import text
 
 PATIENCE_SECONDS = 30.0
 SLOW, QUICK = 5e-3, 2e-4  # seconds a step

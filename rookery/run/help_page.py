@@ -15,6 +15,7 @@ from rookery import systems
 from rookery.run import described
 from rookery.run.described import Described, DescribedPart
 from rookery.run.flags import Flags
+from rookery.run.general_options import described_in_general
 from rookery.run.two_columns import UNBROKEN, Section, page
 
 
@@ -69,8 +70,6 @@ def _of_parts(
     prog: str, about: str, names: Sequence[str], values: Sequence[Mapping[str, Any]], env: tuple[str, dict[str, Any]],
     flags: Any,
 ) -> str:  # fmt: skip
-    from rookery.run.options import described_in_general
-
     table, (id, env_options) = described.table(), env
     general = described_in_general(id, systems.flag_of(names[2]), env_options, flags)
     titles = ("run", *names[1:])

@@ -29,10 +29,11 @@ from rookery.envs.examination import Finding
 from rookery.envs.processes.cores import usable_cores
 from rookery.ranges import Range
 from rookery.run import startup
-from rookery.run.config import ConfigError, value_of
+from rookery.run.config import ConfigError
 from rookery.run.doctor import PATIENCE_SECONDS, where
 from rookery.run.screen import has_display
 from rookery.run.versions import rookery_version
+from rookery.run.words import value_of
 
 NEEDED = {  # package -> the version that is tested, and the least that is asked for
     "jax": ("0.10.2", "0.10"), "optax": ("0.2.8", "0.2.8"), "flax": ("0.12.8", "0.12"), "gymnasium": ("1.4.0", "1.4"),

@@ -17,10 +17,11 @@ import tyro
 from rookery import foreign_names, references, systems
 from rookery.ranges import Range, Seed
 from rookery.run import described, help_page
-from rookery.run.config import Config, ConfigError, groups, refuse, text, value_of
+from rookery.run.config import Config, ConfigError, groups, refuse
 from rookery.run.flags import Flags
+from rookery.run.general_options import described_in_general, general_options
+from rookery.run.words import value_of
 
-OWN = "One of your own: FILE.py:NAME or MODULE:NAME."
 NUMBERS = tyro.constructors.ConstructorRegistry()
 
 
@@ -134,33 +135,6 @@ def parse(prog: str, args: Sequence[str], base: Config, flags: Any = Flags) -> t
     env_options = base.env_options | dict(map(_env_option, chosen.env_options))
     asked = dataclasses.replace(base, env_options=env_options, **changed)
     return asked.settled(), _values(chosen.flags)  # once, for all that follows: it may have to make an environment
-
-
-def general_options(env: str, topology: str, env_options: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """List the options of every system that are no field of its parts: name, type and default. env_options: those that a
-    preset, or the run that is resumed, gives already."""
-    given = " ".join(f"{name}={text(value)}" for name, value in env_options.items())
-    hint = f"(default: {given})" if given else ""
-    return [
-        ("env", Annotated[str, tyro.conf.arg(metavar="ID", help="`rookery list envs` shows some; or FILE.py:NAME.")], env),
-        ("topology", Annotated[str, tyro.conf.arg(
-            metavar="NAME", help="How the work is cut; `rookery list matrix` shows what goes together.")], topology),
-        ("own_algorithm", Annotated[str | None, tyro.conf.arg(
-            name="algorithm", metavar="NAME", help=OWN, help_behavior_hint="")], None),
-        ("own_network", Annotated[str | None, tyro.conf.arg(
-            name="network", metavar="NAME", help=OWN, help_behavior_hint="")], None),
-        ("env_options", Annotated[tuple[str, ...], tyro.conf.arg(
-            metavar="NAME=VALUE ...", help="Handed to the environment.", help_behavior_hint=hint)], ()),
-    ]  # fmt: skip
-
-
-def described_in_general(env: str, topology: str, env_options: dict[str, Any], flags: Any) -> list[described.Described]:
-    """Describe the options that belong to no part of a system. flags: a dataclass of those that belong to the command."""
-    general = [
-        described.annotated(name.removeprefix("own_"), kind, default)
-        for name, kind, default in general_options(env, topology, env_options)
-    ]
-    return general + [dataclasses.replace(o, hint="") if o.switch else o for o in described.of(flags).options]
 
 
 def _page(prog: str, base: Config, topology: str, titled: dict[str, Any], flags: Any) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rookery import systems
-from rookery.run.config import Config, text
+from rookery.run.config import Config
 from rookery.run.config_files import ConfigFile
+from rookery.run.words import text
 
 DEFAULT, TYPED, DERIVED = "default", "command line", "derived"
 KINDS = ("default", "derived", "system", "preset", "file", "command-line")  # what `--only` takes

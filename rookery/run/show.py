@@ -8,7 +8,8 @@ from typing import Any
 
 from rookery import systems
 from rookery.run.assemble import assemble
-from rookery.run.config import Config, text
+from rookery.run.config import Config
+from rookery.run.words import text
 from rookery.topologies.plan import Node, Plan
 
 

@@ -11,7 +11,8 @@ from rookery.algorithms.ppo import PPO
 from rookery.algorithms.vtrace import VTrace
 from rookery.run import config, options, startup
 from rookery.run.assemble import assemble
-from rookery.run.config import ConfigError, resolve, text, value_of
+from rookery.run.config import ConfigError, resolve
+from rookery.run.words import text, value_of
 from rookery.systems import SYSTEMS, TOPOLOGIES, flag_of, topology_named
 from rookery.topologies.actor_learner import ActorLearner
 from rookery.topologies.sync import Sync
