@@ -377,7 +377,7 @@ def test_runtimes_compares_returns_by_their_intervals(monkeypatch: pytest.Monkey
     monkeypatch.setattr(process, "rookery", fake)
     (found,) = runtimes.measure(runtimes.parse(["--part", "returns", "--seeds", "3"]))
     assert asked == [("local", "0"), ("ray", "0"), ("ray", "1"), ("local", "1"), ("local", "2"), ("ray", "2")], "in turns"
-    low, high = 490 - 4.30 * 10 / 3**0.5, 490 + 4.30 * 10 / 3**0.5
+    low, high = 490 - 4.302653 * 10 / 3**0.5, 490 + 4.302653 * 10 / 3**0.5
     assert (found.rows[0]["low"], found.rows[0]["high"]) == (pytest.approx(low), pytest.approx(high))
     assert not found.verdicts[0].met, "480 to 500 is not 400 to 402"
     assert "seeds 0, 1, 2" in record.text(found)

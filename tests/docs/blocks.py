@@ -109,12 +109,18 @@ class Reader:
     def follow(self, page: Path) -> None:
         if "examples/" in page.read_text():  # as in a checkout
             (self.directory / "examples").symlink_to(ROOT / "examples")
-        for block in blocks(page):
-            try:
-                self._do(block, page)
-            except BaseException as error:
-                error.add_note(f"{page.relative_to(ROOT)}, block in line {block.line}")
-                raise
+        before = set(sys.modules)
+        try:
+            for block in blocks(page):
+                try:
+                    self._do(block, page)
+                except BaseException as error:
+                    error.add_note(f"{page.relative_to(ROOT)}, block in line {block.line}")
+                    raise
+        finally:
+            for name in set(sys.modules) - before:  # modules that the page wrote: the next page may have others of the name
+                if str(self.directory) in (getattr(sys.modules[name], "__file__", None) or ""):
+                    del sys.modules[name]
 
     def _do(self, block: Block, page: Path) -> None:
         assert block.language in KNOWN, f"a block of {block.language!r}: is it run, or text?"
@@ -175,11 +181,7 @@ class Reader:
         patch = pytest.MonkeyPatch()
         patch.chdir(self.directory)
         patch.syspath_prepend(str(self.directory))
-        before = set(sys.modules)
         try:
             yield
         finally:
             patch.undo()
-            for name in set(sys.modules) - before:  # modules that the page wrote: the next page may have others of the name
-                if str(self.directory) in (getattr(sys.modules[name], "__file__", None) or ""):
-                    del sys.modules[name]

@@ -137,7 +137,7 @@ def test_the_first_format_is_read_and_its_digest_checked(run):
 def test_a_later_format_is_told_apart_from_damage(run):
     described = {name: value for name, value in Run.open(run).config.items() if name != "digest"}
     (run / "config.json").write_bytes(sealed(described | {"format": 9, "versions": {"rookery": "7.0"}}))
-    with pytest.raises(RunError, match=r"written by rookery 7.0. Update") as refused:
+    with pytest.raises(RunError, match=r"written by rookery 7.0. Install that version") as refused:
         config_of(Run.open(run))
     assert not isinstance(refused.value, ConfigDamaged)
 

@@ -55,6 +55,8 @@ def another(name, kind, value):
         return [str(value / 2 if value else 0.5)]
     if kind is int:
         return [str(2 * value if value else 1)]
+    if kind is str:
+        return ["another"]
     assert typing.get_origin(kind) is tuple, (name, kind)
     return [str(2 * number) for number in value] or ["4"]
 

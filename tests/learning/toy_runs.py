@@ -8,6 +8,7 @@ import os
 from typing import NamedTuple
 
 import rookery
+from rookery.algorithms import sharing
 from rookery.envs.toys import TOYS
 
 SMALL = {"hidden": (32,)}
@@ -44,6 +45,7 @@ def assert_learned(case, metrics):
 
 def with_flipped_policy_loss(monkeypatch, module):
     """The policy's term of the loss changes its sign for agents built from now on; all else stays."""
+    monkeypatch.setattr(sharing, "_kept", [])  # else one that was built before, with the right sign, would serve; and after
     if hasattr(module, "terms"):  # of PPO and APPO
         terms = module.terms
         flipped = lambda *args, **options: (found := terms(*args, **options)) | {"policy": -found["policy"]}

@@ -167,8 +167,8 @@ class Faked:
     def __init__(self, cfg: config.Config) -> None:
         self._cfg = cfg
 
-    def to_dict(self) -> dict[str, Any]:
-        read = self._cfg.to_dict()
+    def unsigned(self) -> dict[str, Any]:
+        read = self._cfg.unsigned()
         if os.getpid() != DRIVER:  # which travels by value
             read["algorithm"]["learning_rate"] = 0.5
         return read
