@@ -133,13 +133,19 @@ def where(module: ModuleType) -> str:
 
 
 def by_value() -> list[ModuleType]:
-    """List the modules that other processes would not find by their names."""
-    return _by_value
+    """List the modules that other processes would not find by their names, as far as they are still there."""
+    return [module for module in _by_value if _is_there(module)]
 
 
 def from_files() -> list[ModuleType]:
-    """List the modules that were imported by the path of their file: other machines have no such file."""
-    return list(_imported.values())
+    """List the modules that were imported by the path of their file, as far as they are still there: other machines have no
+    such file."""
+    return [module for module in _imported.values() if _is_there(module)]
+
+
+def _is_there(module: ModuleType) -> bool:
+    """Tell whether a module is still the one of its name; whoever took it away has no use for what is in it."""
+    return sys.modules.get(module.__name__) is module
 
 
 def look_in(folder: Path) -> None:

@@ -65,6 +65,8 @@ def options_of(part, prefix=""):
     hints = typing.get_type_hints(type(part))
     for field in dataclasses.fields(part):
         value, kind = getattr(part, field.name), hints[field.name]
+        if kind is typing.Any:  # what no command line can say, as a function
+            continue
         if dataclasses.is_dataclass(value):
             yield from options_of(value, f"{field.name}.")
             continue
