@@ -27,7 +27,7 @@ def part_of(part: str, given: Any) -> Given:
         if not references.is_reference(given):
             return _named(part, given)
         name = references.absolute(given)
-        return Given(_checked(part, references.made(name, WHAT[part]), name), name, is_kind=True)
+        return Given(_checked(part, references.made(name, part), name), name, is_kind=True)
     if not is_object(given):
         value = _made(given, f"{part}: {given.__name__}")
         return Given(_checked(part, value, given.__name__), _kind_name(given), is_kind=True)
@@ -59,9 +59,6 @@ def _made(kind: Any, told: str) -> Any:
 def _kind_name(kind: Any) -> str | None:
     """Name a class or a function; None for Rookery's own, which configs know by other names."""
     return None if kind.__module__.startswith(("rookery.algorithms.", "rookery.topologies.")) else references.name_of(kind)
-
-
-WHAT = {"algorithm": "algorithm", "topology": "topology", "torso": "network"}
 
 
 def _named(part: str, given: str) -> Given:

@@ -64,3 +64,13 @@ def test_what_is_planned_of_a_run_counts_the_rollouts_that_it_will_have():
     config = resolve("a2c", env="LunarLander-v3", total_steps=480_000)
     assert config.algorithm.rollout_length is None
     assert (config.steps_per_update, config.num_updates) == (160, 3_000)
+
+
+@pytest.mark.parametrize("system", ["a3c", "gala", "a2c", "impala"])
+def test_a_recurrent_core_has_long_rollouts_unless_somebody_says_otherwise(system):
+    lstm = {"core": "lstm"}
+    length = lambda **options: resolve(system, env="cue-recall", **options).settled().algorithm.rollout_length
+    assert length(network=lstm) == 32
+    assert length(network=lstm, rollout_length=7) == 7
+    if system == "gala":
+        assert length() == 5, "without a core the published one stands"
