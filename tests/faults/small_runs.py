@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rookery import Trainer, cli
+from rookery import Trainer, cli, signals
 
 TINY: dict[str, Any] = {
     "num_envs": 4, "eval_episodes": 0, "total_steps": 400, "checkpoint_every": 1000, "network": {"hidden": (8,)},
@@ -36,6 +36,7 @@ def typed(directory: Path, *words: str) -> Answer:
             cli.main(list(words))
     finally:
         patch.undo()
+        signals.unwatch()  # else the next SIGINT in this process is the command's, which leaves
     return Answer(int(left.value.code or 0), out.getvalue(), err.getvalue())
 
 
