@@ -31,6 +31,8 @@ import optax
 
 from rookery import ops
 from rookery.algorithms import hyper, inspection, optimizers
+from rookery.algorithms.minibatches import pieces
+from rookery.algorithms.priorities import PRIORITY_FLOOR, counted, first_priorities
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
@@ -40,7 +42,6 @@ from rookery.networks.torso import Torso
 from rookery.ranges import Count, Finite, Long, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
-PRIORITY_FLOOR = 1e-6  # an item must stay reachable
 MIXED = ((0.4, 0.1), (0.7, 0.01), (1.0, 0.5))  # up to that share of the environments, that last epsilon
 TOGETHER = 8  # batches that go through a target network that stands still: a product of 64 rows runs on one core
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill [0, 1) evenly, however many there are
@@ -268,7 +269,7 @@ def loss(
         "q": ops.masked_mean(chosen, weight),
         "priority": ops.masked_mean(surprise, weight),
     }
-    return total, (report, jax.lax.stop_gradient(_counted(surprise, rollout)[0] + PRIORITY_FLOOR))
+    return total, (report, jax.lax.stop_gradient(counted(surprise, rollout)[0] + PRIORITY_FLOOR))
 
 
 def cut_off(slow: PyTree, batch: Batch, *, network: QNetwork, atoms: Array, config: DQN) -> Array:
@@ -309,23 +310,6 @@ def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) 
     return (0.0 if config.noisy else 1.0) * (last + (1.0 - last) * left).astype(np.float32)
 
 
-def first_priorities(rollout: Rollout, value: np.ndarray, config: DQN) -> np.ndarray:
-    """Compute |n-step error| [T, B]; value [T + 1, B]: of the best action, as the collector saw it."""
-    reward, clip = rollout.reward, config.reward_clip
-    reward = reward if clip is None else np.clip(reward, -clip, clip)
-    total, discount, span = columns.n_step(
-        reward=reward, discount=rollout.discount, valid=rollout.valid, gamma=config.discount, n=config.n_step,
-        count=len(reward),
-    )  # fmt: skip
-    after = np.take_along_axis(value, np.arange(len(reward))[:, None] + span, 0)
-    return _counted(np.abs(total + discount * after - rollout.extras["q"]), rollout) + PRIORITY_FLOOR
-
-
-def _counted(error: Array, rollout: Rollout) -> Array:
-    """Set errors [T, B] to 0 where nothing is learned from a row."""
-    return error if ops.all_alike(rollout) else error * (rollout.weight > 0)
-
-
 def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
     """Turn rollouts [T, B] into T · B transitions of one row each: up to n rows are added up, and windows end with the rollout.
 
@@ -345,17 +329,3 @@ def transitions(batch: Batch, *, n: int, reward_clip: float | None) -> Batch:
         version=flat(rollout.version), weight=jax.tree.map(flat, rollout.weight),
     )  # fmt: skip
     return Batch(folded, jnp.tile(batch.weight, T), ())
-
-
-def pieces(batch: Batch, count: int) -> Batch:
-    """Cut columns into [count, ..., B / count, ...], to be scanned over."""
-
-    def cut(x: Array, axis: int) -> Array:
-        shape = (*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])
-        return jnp.moveaxis(x.reshape(shape), axis, 0)
-
-    rows = {
-        name: jax.tree.map(lambda x: cut(x, 1), getattr(batch.rollout, name))
-        for name in ("observation", "action", "reward", "discount", "valid", "version", "weight")
-    }
-    return Batch(batch.rollout._replace(**rows), cut(batch.weight, 0), ())

@@ -65,6 +65,18 @@ def of_values(
     return inspect
 
 
+def of_actor(spread: Callable[[PyTree, PyTree], Array], optimizer: optax.GradientTransformation) -> Inspect:
+    """Build the inspection of an actor with critics of actions. spread: (params, observation [N, ...]) -> how much the policy
+    differs between states."""
+
+    def inspect(state: TrainState, batch: Batch) -> Report:
+        with units.listening() as layers:
+            differs = spread(state.params, jax.tree.map(_rows, batch.rollout.observation))
+        return _report(state, batch, differs, layers, optimizer, None)
+
+    return inspect
+
+
 def _report(
     state: TrainState, batch: Batch, spread: Array, layers: Sequence[Array], optimizer: optax.GradientTransformation,
     target_period: int | None, gradient_steps: int = 1,

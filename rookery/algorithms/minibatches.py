@@ -1,4 +1,5 @@
-"""Pieces of a batch: the columns of each minibatch, where there are several passes, and chunks that fit into the cache."""
+"""Pieces of a batch: the columns of each minibatch, where there are several passes or gradient steps, and chunks that fit into
+the cache."""
 
 from __future__ import annotations
 
@@ -49,3 +50,17 @@ def chunks_for(spec: Spec, batch: Batch, frames: int = 168, most: int = 4) -> in
         return 1
     divisors = [n for n in range(1, most + 1) if columns % n == 0]
     return next((n for n in divisors if (rows + 1) * columns / n <= frames), divisors[-1])
+
+
+def pieces(batch: Batch, count: int) -> Batch:
+    """Cut columns into [count, ..., B / count, ...], to be scanned over."""
+
+    def cut(x: Array, axis: int) -> Array:
+        shape = (*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])
+        return jnp.moveaxis(x.reshape(shape), axis, 0)
+
+    rows = {
+        name: jax.tree.map(lambda x: cut(x, 1), getattr(batch.rollout, name))
+        for name in ("observation", "action", "reward", "discount", "valid", "version", "weight")
+    }
+    return Batch(batch.rollout._replace(**rows), cut(batch.weight, 0), ())

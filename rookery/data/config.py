@@ -9,15 +9,13 @@ from rookery.ranges import Long, Natural, Positive, Range, Share, Workers
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayConfig:
-    """The replay buffer; part of every replay algorithm's config."""
+class ReplayBuffer:
+    """A replay buffer: what is kept of what was played, and how it is drawn."""
 
     capacity: Long = 100_000
     """Environment steps that the replay buffer holds."""
     min_size: Long = 1_000
     """Items (transitions or sequences) in the buffer before learning starts."""
-    samples_per_insert: Annotated[float, Range(1e-3, 1e5)] = 8.0
-    """Replay ratio: how often an item is sampled, on average. Collectors and learner wait for each other to keep to it."""
     error_buffer: Positive | None = None
     """Samples by which the replay ratio may be exceeded or missed; None: a tenth of the warm-up, more for large batches."""
     selector: Literal["uniform", "prioritized"] = "uniform"
@@ -40,10 +38,18 @@ class ReplayConfig:
     """Save a larger buffer in files that checkpoints share; if off, a resumed run starts with an empty buffer."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig(ReplayBuffer):
+    """A replay buffer, and how often it is drawn from; part of the config of Q-learning from replay."""
+
+    samples_per_insert: Annotated[float, Range(1e-3, 1e5)] = 8.0
+    """Replay ratio: how often an item is sampled, on average. Collectors and learner wait for each other to keep to it."""
+
+
 class TableSpec(NamedTuple):
     """The table that an algorithm learns from (`Needs.table`): n-step transitions, or sequences."""
 
-    config: ReplayConfig
+    config: ReplayBuffer
     batch_size: int  # columns of a batch
     n_step: int = 1  # of transitions
     reward_clip: float | None = None  # rewards are clipped to ± this before they are added up
@@ -53,3 +59,9 @@ class TableSpec(NamedTuple):
     demo_ratio: float = 0.0  # the share of a batch that is drawn from demonstrations
     extras: tuple[str, ...] = ()  # of what act() or process() wanted remembered: those that are stored, and learned from
     anneal_batches: int | None = None  # beta goes to 1 over so many batches; None: it stays
+    ratio: float | None = None  # samples per insert, of an algorithm that counts its gradient steps; None: the config's
+
+    @property
+    def samples_per_insert(self) -> float:
+        """How often an item is sampled, on average."""
+        return self.config.samples_per_insert if self.ratio is None else self.ratio  # type: ignore[attr-defined]

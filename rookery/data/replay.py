@@ -67,7 +67,7 @@ def limiter_for(specs: Rollout, table: TableSpec, *, collectors: int) -> Limiter
     config = table.config
     try:
         return limiter.sample_to_insert_ratio(
-            config.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
+            table.samples_per_insert, min_size=config.min_size, error_buffer=config.error_buffer,
             insert_size=items_per_rollout(specs, table) * collectors, batch_size=table.batch_size,
         )  # fmt: skip
     except ValueError as error:

@@ -190,6 +190,7 @@ class Encoder(nn.Module):
 
     parts: tuple[Leaf, ...]
     config: NetworkConfig
+    layer_norm: bool = False  # of the MLP: Ba et al. 2016, before the activation
 
     @nn.compact
     def __call__(self, observation: PyTree) -> Array:
@@ -200,7 +201,8 @@ class Encoder(nn.Module):
         x = features[0] if len(features) == 1 else jnp.concatenate(features, -1)
         if not images:
             for index, size in enumerate(self.config.hidden):
-                x = self._active(dense(size, name=f"dense_{index}")(x))
+                x = dense(size, name=f"dense_{index}")(x)
+                x = self._active(nn.LayerNorm(name=f"norm_{index}")(x) if self.layer_norm else x)
         elif len(features) > 1 and self.config.core == "none":
             x = _relu(dense(max(images), name="mixed")(x))
         return x

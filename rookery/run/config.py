@@ -447,10 +447,13 @@ def _contradictions(config: Config) -> Iterator[str]:
             f"--replay.shards {replay.shards}: each collector writes to one shard, so that its sequences stay whole, and there "
             f"are {most} collectors: use --collectors {replay.shards}, or --replay.shards {most}"
         )
-    if 0 < replay.max_times_sampled < replay.samples_per_insert:
+    by_steps = hasattr(algorithm, "update_ratio")
+    samples = algorithm.update_ratio * algorithm.batch_size if by_steps else replay.samples_per_insert
+    if 0 < replay.max_times_sampled < samples:
+        flag = "--update-ratio" if by_steps else "--replay.samples-per-insert"
         yield (
             f"--replay.max-times-sampled {replay.max_times_sampled}: an item would be gone before it was sampled "
-            f"{replay.samples_per_insert:g} times, as --replay.samples-per-insert asks; lower that, or raise this"
+            f"{samples:g} times, as {flag} asks; lower that, or raise this"
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 COPIES = 50  # of the target network, at least, however short the run
 ANNEALED = 10  # epsilon is annealed over the first tenth of a run where nobody said over how much
 HALF = 2  # and over no more than half of it
+RANDOM, RANDOM_STEPS = 20, 10_000  # random actions for the first twentieth of a run, at most for so many steps
 UPDATES = 3_000  # of a run, at least, as far as rollouts can be made shorter for it
 
 
@@ -51,6 +52,8 @@ def fitted(algorithm: Any, *, total_steps: int, num_updates: int) -> Any:
     if hasattr(algorithm, "epsilon_steps"):
         asked = algorithm.epsilon_steps
         changes["epsilon_steps"] = total_steps // ANNEALED if asked is None else min(asked, total_steps // HALF)
+    if getattr(algorithm, "random_steps", 0) is None:
+        changes["random_steps"] = max(1, min(RANDOM_STEPS, total_steps // RANDOM))
     return dataclasses.replace(algorithm, **changes) if changes else algorithm
 
 

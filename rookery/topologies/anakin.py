@@ -220,7 +220,7 @@ def _updates_per_rollout(agent: Agent, num_envs: int) -> Fraction:
     if (table := agent.needs.table) is None:
         return Fraction(1)
     inserts = num_envs * agent.needs.rollout_length
-    return Fraction(table.config.samples_per_insert).limit_denominator(10_000) * inserts / table.batch_size
+    return Fraction(table.samples_per_insert).limit_denominator(10_000) * inserts / table.batch_size
 
 
 def _uneven(agent: Agent, num_envs: int) -> str | None:
@@ -229,10 +229,12 @@ def _uneven(agent: Agent, num_envs: int) -> str | None:
     if 1 in ratio.as_integer_ratio():
         return None
     near = Fraction(round(ratio)) if ratio > 1 else Fraction(1, round(1 / ratio))
-    samples = float(near / ratio * Fraction(agent.needs.table.config.samples_per_insert))
+    samples = float(near / ratio * Fraction(agent.needs.table.samples_per_insert))
+    counted = agent.needs.table.ratio is not None  # in gradient steps, by --update-ratio
+    remedy = "another --gradient-steps or --num-envs" if counted else f"--replay.samples-per-insert {samples:g}"
     return (
         f"a rollout of {num_envs} environments pays for {float(ratio):g} updates, and neither that nor its inverse is a whole "
-        f"number: use --replay.samples-per-insert {samples:g}"
+        f"number: use {remedy}"
     )
 
 
@@ -251,7 +253,7 @@ def _replay_facts(topology: Anakin, agent: Agent, spec: Spec) -> dict[str, str]:
         )
     return {
         "replay": f"{what} in {nbytes / 1e6:,.0f} MB on the device, uniform",
-        "samples per insert": f"{table.config.samples_per_insert:g}",
+        "samples per insert": f"{table.samples_per_insert:g}",
         "policy lag": "as old as the replay",
     }
 

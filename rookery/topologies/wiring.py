@@ -53,7 +53,7 @@ def replay_facts(agent: Agent, spec: Spec, *, envs_per_collector: int, num_envs:
     if (table := agent.needs.table) is None:
         return {}
     nbytes = check_memory(agent.needs, rollout_specs(agent, spec, envs_per_collector), num_envs=num_envs)
-    ratio, batch, steps = table.config.samples_per_insert, table.batch_size * (1.0 - table.demo_ratio), 1
+    ratio, batch, steps = table.samples_per_insert, table.batch_size * (1.0 - table.demo_ratio), 1
     if table.sequence_length:
         steps = agent.needs.rollout_length  # a sequence starts with every rollout
     kept = f"{table.config.capacity:,} steps in {nbytes / 1e6:,.0f} MB, {table.config.selector}"
