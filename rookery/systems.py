@@ -328,6 +328,11 @@ PRESETS: tuple[Preset, ...] = (
         "batch_size": 512, "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-7, "target_period": 2_500,
         "replay": {"samples_per_insert": 4.0},
     }),
+    # over choices: a gradient step for four environment steps, as DQN's
+    Preset(("sac",), "atari", {
+        "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "batch_size": 64, "update_ratio": 0.25,
+        "gradient_steps": 4, "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
+    }),
     Preset(("r2d2", "seed-r2d2", "r2d3"), "atari", {
         "groups": 2, "rollout_length": 40, "burn_in": 40, "sequence_length": 80, "batch_size": 64, "discount": 0.997,
         "learning_rate": 1e-4, "adam_epsilon": 1e-3, "target_period": 2_500, "total_steps": 10_000_000,
@@ -341,7 +346,7 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # raw frames of 210 x 160 take five times the memory of 84 x 84
     Preset(tuple(SYSTEMS), "atari-raw", {}, env_options={"grayscale": True, "frame_stack": 4}),
-    Preset(("dqn", "rainbow", "apex-dqn", "r2d2", "seed-r2d2", "r2d3"), "atari-raw", {"replay": {"capacity": 50_000}}),
+    Preset(("dqn", "rainbow", "apex-dqn", "r2d2", "seed-r2d2", "r2d3", "sac"), "atari-raw", {"replay": {"capacity": 50_000}}),
     Preset(("gorila",), "atari-raw", {"replay": {"capacity": 12_500}}),
     # MinAtar: 10 x 10 x channels, which are read by its authors' network. The authors train a DQN for 5 million steps
     Preset(("ppo", "anakin-ppo"), "minatar", {

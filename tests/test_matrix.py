@@ -16,13 +16,15 @@ from rookery.run.trainer import Trainer
 
 ALGORITHMS = {entry.algorithm.split(":")[1]: entry.algorithm_class for entry in systems.SYSTEMS.values()}
 ON_POLICY, OFF_POLICY = ("PPO", "A2C", "PG"), ("VTrace", "APPO")
+REPLAYED = ("DDPG", "TD3", "SAC")  # actor and critics, from replay
+CONTINUOUS = ("DDPG", "TD3")
 RIGHT: dict[str, tuple[str, ...]] = {  # by hand: what `refuses` must come to
-    "Sync": (*ON_POLICY, *OFF_POLICY, "DQN", "R2D2"),
-    "ActorLearner": (*OFF_POLICY, "DQN", "R2D2"),
+    "Sync": (*ON_POLICY, *OFF_POLICY, *REPLAYED, "DQN", "R2D2"),
+    "ActorLearner": (*OFF_POLICY, *REPLAYED, "DQN", "R2D2"),
     "AsyncGradients": ("A2C", "PG", *OFF_POLICY, "DQN"),  # a DQN with --fresh
-    "ParameterServer": ("A2C", "PG", *OFF_POLICY, "DQN", "R2D2"),
+    "ParameterServer": ("A2C", "PG", *OFF_POLICY, *REPLAYED, "DQN", "R2D2"),
     "Gossip": ("A2C", "PG", *OFF_POLICY, "DQN"),  # likewise
-    "Anakin": (*ON_POLICY, *OFF_POLICY, "DQN"),
+    "Anakin": (*ON_POLICY, *OFF_POLICY, *REPLAYED, "DQN"),
     "Evolution": ("ES", "ARS"),
 }
 CELLS = [(algorithm, topology) for topology in RIGHT for algorithm in ALGORITHMS]
@@ -43,9 +45,12 @@ def cell(algorithm: str, topology: str, **options: Any) -> Config:
         small["network"] = {"hidden": (8,)} | ({"core": "lstm", "core_size": 8} if algorithm == "R2D2" else {})
     if "replay" in names:
         small["replay"] = REPLAY | ({"min_size": 2} if algorithm == "R2D2" else {})
+    if "update_ratio" in names:  # its ratio is counted in gradient steps
+        small |= {"update_ratio": 0.25, "gradient_steps": 1, "replay": {"capacity": 400, "min_size": 8}}
     if algorithm == "DQN" and topology in ("AsyncGradients", "Gossip"):
         small["fresh"] = True
-    return resolve(made, env="jax:catch", topology=driven, **small | options)
+    env = "jax:Pendulum-v1" if algorithm in CONTINUOUS else "jax:catch"
+    return resolve(made, env=env, topology=driven, **small | options)
 
 
 @pytest.mark.parametrize("algorithm, topology", [c for c in CELLS if c[0] in RIGHT[c[1]]])

@@ -112,11 +112,15 @@ def built(system, spec):
     return cfg, agent, jax.eval_shape(agent.init, ops.random.key(0))
 
 
-@pytest.mark.parametrize("system", [name for name in SYSTEMS if not name.startswith("anakin")])
+CHOOSING = [name for name in SYSTEMS if not name.startswith("anakin") and name not in ("ddpg", "td3", "apex-dpg")]
+
+
+@pytest.mark.parametrize("system", CHOOSING)
 def test_every_system_has_a_preset_for_atari_that_builds_and_fits_into_memory(system):
     cfg, agent, state = built(system, ATARI)
     assert cfg.run.total_steps >= 10_000_000
-    encoder = next(part for name, part in state.params["network"].items() if name.endswith("encoder"))
+    networks = state.params["network"] if "network" in state.params else state.params["actor"]
+    encoder = next(part for name, part in networks.items() if name.endswith("encoder"))
     assert encoder["image_0"]["conv_0"]["kernel"].shape[:3] == (8, 8, 4)
     assert cfg.topology.steps_per_update(cfg.algorithm) <= 64_000
     facts = cfg.topology.plan({"main": agent}, ATARI).facts

@@ -64,11 +64,13 @@ class SAC:
     policy_delay: Count = 1
     """Gradient steps of the critics for each one of the policy."""
     critics: Annotated[int, Range(1, 64)] = 2
+    """Critics: two are twins, more are REDQ's ensemble."""
     target_critics: Annotated[int, Range(1, 64)] = 2
     """Critics, drawn anew each step, of which a target takes the least."""
     layer_norm: bool = False
     """Layer normalisation in the critics: they stand many gradient steps per environment step."""
     initial_temperature: Positive = 1.0
+    """Weight of the entropy in the beginning."""
     target_entropy: Finite | None = None
     """Entropy that the temperature holds, of actions in units of their bounds; None: −1 for each number of an action, half of
     the greatest for choices."""

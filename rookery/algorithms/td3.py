@@ -56,6 +56,7 @@ class TD3:
     target_noise: NotNegative = 0.2
     """Standard deviation of the noise that smooths targets over actions."""
     target_noise_clip: NotNegative = 0.5
+    """Bound of that noise."""
     layer_norm: bool = False
     """Layer normalisation in the critics: they stand many gradient steps per environment step."""
     random_steps: Long | None = None

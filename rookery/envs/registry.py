@@ -48,6 +48,7 @@ _SELECTION = (
 
 JAX_IDS = {
     "jax:CartPole-v1": "CartPole-v1 written in JAX",
+    "jax:Pendulum-v1": "Pendulum-v1 written in JAX",
     "jax:catch": "catch written in JAX",
     "jax:cue-recall": "cue-recall written in JAX",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import shutil
 import sys
 import textwrap
@@ -47,11 +49,12 @@ def allowed(entry: all_systems.System, topology: str) -> bool:
     from rookery.run.assemble import assemble
     from rookery.run.config import ConfigError, resolve
 
-    variants: list[dict[str, Any]] = [{}, {"fresh": True}] if "DQN" in entry.algorithm else [{}]
-    for options in variants:
+    made, by = entry.algorithm_class(), all_systems.load_topology(topology)
+    names = {field.name for field in dataclasses.fields(made)}
+    variants = [{}, *({name: value} for name, value in (("fresh", True), ("gradient_steps", 1)) if name in names)]
+    for options, env in itertools.product(variants, ("jax:catch", "jax:Pendulum-v1")):
         try:
-            algorithm, by = entry.algorithm_class()(**options), all_systems.load_topology(topology)()
-            assemble(resolve(algorithm, env="jax:catch", topology=by))
+            assemble(resolve(made(**options), env=env, topology=by()))
             return True
         except ConfigError:
             continue

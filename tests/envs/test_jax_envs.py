@@ -16,7 +16,7 @@ from rookery import envs, ops, systems
 from rookery.envs import UnknownEnvironment
 from rookery.envs.jax import sources as jax_sources
 from rookery.envs.jax.env import JaxEnv, JaxStep, canonical_env
-from rookery.envs.jax.toys import CartPoleState, CatchState, CueRecallState
+from rookery.envs.jax.toys import CartPoleState, CatchState, CueRecallState, PendulumState
 from rookery.testing import advance, assert_next_step_autoreset, assert_same, play, random_action, reference_episodes
 
 KEY = ops.random.key(0)
@@ -45,6 +45,27 @@ def test_cartpole_is_that_of_gymnasium_step_for_step(sutton_barto_reward):
                 break
             theirs.unwrapped.state = np.array(answer.observation, np.float64)  # rounding may not add up over 500 steps
     assert lengths[0] == 500 and min(lengths) < 60, f"neither a fall nor the time limit was seen: {lengths}"
+
+
+def test_pendulum_is_that_of_gymnasium_step_for_step():
+    theirs, ours = gymnasium.make("Pendulum-v1"), jax_sources.build("jax:Pendulum-v1")
+    assert ours.spec.observation == theirs.observation_space and ours.spec.action == theirs.action_space
+    step, rng = jax.jit(ours.step), np.random.default_rng(0)
+    for episode in range(2):
+        theirs.reset(seed=episode)
+        angle, speed = theirs.unwrapped.state
+        state = PendulumState(jnp.float32(angle), jnp.float32(speed), jnp.int32(0))
+        for length in itertools.count(1):
+            action = rng.uniform(-2, 2, 1).astype(np.float32)
+            state, answer = step(state, action, KEY)
+            observation, reward, terminated, truncated, _ = theirs.step(action)
+            np.testing.assert_allclose(answer.observation, observation, rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(answer.reward, reward, rtol=1e-3, atol=1e-3)
+            assert (bool(answer.terminated), bool(answer.truncated)) == (terminated, truncated)
+            if truncated:
+                assert length == 200
+                break
+            theirs.unwrapped.state = np.array([state.angle, state.speed], np.float64)
 
 
 def test_cartpole_starts_within_its_bounds_and_differently():

@@ -100,7 +100,7 @@ def test_the_spellings_and_what_is_recommended_are_systems():
 
 
 ABSENT = {
-    "sac": ("continuous actions", "rookery train ppo --env Pendulum-v1"), "TD3": ("continuous actions",), "ddpg": ("ppo",),
+    "tqc": ("continuous actions", "rookery train sac --env Pendulum-v1"), "MPO": ("td3",), "DroQ": ("--update-ratio 20",),
     "qt-opt": ("continuous",), "muzero": ("boards and games",), "AlphaZero": ("boards",), "DreamerV3": ("model",),
     "QR-DQN": ("rainbow",), "CQL": ("r2d3",), "RecurrentPPO": ("--network.core lstm",), "MAPPO": ("several agents",),
 }  # fmt: skip

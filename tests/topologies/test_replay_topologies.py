@@ -13,7 +13,9 @@ import pytest
 
 from rookery import Trainer, envs
 from rookery.algorithms.dqn import DQN
-from rookery.data.config import ReplayConfig
+from rookery.algorithms.sac import SAC
+from rookery.algorithms.td3 import TD3
+from rookery.data.config import ReplayBuffer, ReplayConfig
 from rookery.networks import NetworkConfig
 from rookery.runtime.local import LocalRuntime
 from rookery.testing import checkpointed
@@ -24,12 +26,15 @@ from rookery.topologies.sync import Sync
 SMALL = NetworkConfig(hidden=(4,))
 UNIFORM = ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0)
 PRIORITIZED = ReplayConfig(capacity=200, min_size=40, samples_per_insert=4.0, selector="prioritized")
+BUFFER = ReplayBuffer(capacity=200, min_size=40)
 CASES = {
     "dqn": DQN(rollout_length=3, batch_size=8, gradient_steps=2, network=SMALL, replay=UNIFORM, epsilon_steps=100),
     "rainbow": DQN(
         rollout_length=5, batch_size=8, n_step=3, double=True, dueling=True, noisy=True, num_atoms=5, network=SMALL,
         replay=PRIORITIZED,
     ),
+    "sac": SAC(batch_size=4, gradient_steps=2, network=SMALL, random_steps=60, replay=BUFFER),
+    "td3": TD3(rollout_length=2, batch_size=4, gradient_steps=3, n_step=2, network=SMALL, random_steps=60, replay=BUFFER),
 }  # fmt: skip
 APEX = DQN(  # the learner may run far ahead: a drain that learned on would be seen
     rollout_length=5, batch_size=16, n_step=3, exploration="ladder", epsilon=0.4, network=SMALL,
@@ -38,14 +43,19 @@ APEX = DQN(  # the learner may run far ahead: a drain that learned on would be s
 ENV, UPDATES, SAVED = "CartPole-v1", 120, 61
 
 
+def env_of(algorithm: Any) -> str:
+    return "point-reach" if isinstance(algorithm, (SAC, TD3)) else ENV
+
+
 @cache
-def agent_of(algorithm: DQN) -> Any:
-    return algorithm.build(envs.spec_of(ENV), num_updates=UPDATES)
+def agent_of(algorithm: Any) -> Any:
+    return algorithm.build(envs.spec_of(env_of(algorithm)), num_updates=UPDATES)
 
 
-def drive(topology: Any, algorithm: DQN, *, seed: int = 0, snapshot: Any = None) -> Any:
-    make = lambda num_envs, groups: envs.make(ENV, num_envs, groups=groups)
-    return topology.drive(Job(agent_of(algorithm), envs.spec_of(ENV), make, LocalRuntime(), seed), snapshot)
+def drive(topology: Any, algorithm: Any, *, seed: int = 0, snapshot: Any = None) -> Any:
+    env = env_of(algorithm)
+    make = lambda num_envs, groups: envs.make(env, num_envs, groups=groups)
+    return topology.drive(Job(agent_of(algorithm), envs.spec_of(env), make, LocalRuntime(), seed), snapshot)
 
 
 def digest(params: Any) -> str:
@@ -102,10 +112,12 @@ def test_the_table_is_learned_from_at_its_ratio(name: str) -> None:
     steps, _ = uninterrupted(name)
     algorithm = CASES[name]
     report = dict(steps[UPDATES][2])
-    samples = UPDATES * algorithm.samples_per_update
+    table = agent_of(algorithm).needs.table
+    samples, ratio = UPDATES * table.batch_size, table.samples_per_insert
+    assert ratio == 4.0, "DQN's own; or a gradient step of four transitions for each step"
     assert report["replay/samples"] == samples and report["replay/size"] <= 200
-    owed = algorithm.replay.samples_per_insert * (report["replay/inserts"] - algorithm.replay.min_size)
-    assert abs(samples - owed) <= 4.0 * 4 * algorithm.rollout_length + 2 * algorithm.samples_per_update
+    owed = ratio * (report["replay/inserts"] - algorithm.replay.min_size)
+    assert abs(samples - owed) <= ratio * 4 * algorithm.rollout_length + 2 * table.batch_size
     assert report["replay/inserts"] > 200, "old items went"
 
 

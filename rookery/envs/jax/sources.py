@@ -2,7 +2,7 @@
 
 | given | is |
 |---|---|
-| `jax:CartPole-v1`, `jax:catch`, `jax:cue-recall` | Rookery's own |
+| `jax:CartPole-v1`, `jax:Pendulum-v1`, `jax:catch`, `jax:cue-recall` | Rookery's own |
 | `gymnax:<id>`, `brax:<id>`, `pgx:<id>` | made by that package, if it is installed |
 | an object with `reset_env` and `step_env`, or (that, its params) | as gymnax has them |
 | an object with `init`, `step` and `num_players` | as pgx has them |

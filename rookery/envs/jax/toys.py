@@ -1,6 +1,7 @@
-"""Rookery's own environments written in JAX: CartPole, and two of the numpy toys by the same rules and options.
+"""Rookery's own environments written in JAX: CartPole, Pendulum, and two of the numpy toys by the same rules and options.
 
-`CartPole-v1` is Gymnasium's (Euler steps, failure beyond 12 degrees or 2.4 units, cut after 500 steps) in float32.
+`CartPole-v1` is Gymnasium's (Euler steps, failure beyond 12 degrees or 2.4 units, cut after 500 steps) in float32, and so is
+`Pendulum-v1` (cut after 200 steps).
 `catch` and `cue-recall` take their spaces and options from `toys.Catch` and `toys.CueRecall`; only their random numbers
 differ from the numpy ones. Every state counts its own steps.
 """
@@ -60,6 +61,45 @@ def cartpole(options: CartPole) -> JaxEnv:
     return canonical_env(gs.Box(-bound, bound, dtype=np.float32), gs.Discrete(2), "jax:CartPole-v1", reset=reset, step=step)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pendulum:
+    """Swing a pendulum up and hold it, with a torque that is too weak to lift it; continuous."""
+
+    max_steps: int = 200  # truncated after so many
+    g: float = 10.0  # gravity
+
+
+class PendulumState(NamedTuple):
+    angle: Array  # 0: upright
+    speed: Array
+    time: Array
+
+
+def pendulum(options: Pendulum) -> JaxEnv:
+    fastest, strongest, seconds, mass, length = 8.0, 2.0, 0.05, 1.0, 1.0
+
+    def observe(state: PendulumState) -> Array:
+        return jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.speed]).astype(jnp.float32)
+
+    def reset(key: Array) -> tuple[PendulumState, Array]:
+        angle, speed = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0) * jnp.array([math.pi, 1.0])
+        state = PendulumState(angle, speed, jnp.int32(0))
+        return state, observe(state)
+
+    def step(state: PendulumState, action: Array, key: Array) -> tuple[PendulumState, JaxStep]:
+        torque = jnp.clip(action[0], -strongest, strongest)
+        from_top = (state.angle + math.pi) % (2 * math.pi) - math.pi
+        cost = from_top**2 + 0.1 * state.speed**2 + 0.001 * torque**2
+        pulled = 3 * options.g / (2 * length) * jnp.sin(state.angle) + 3.0 / (mass * length**2) * torque
+        speed = jnp.clip(state.speed + pulled * seconds, -fastest, fastest)
+        after = PendulumState(state.angle + speed * seconds, speed, state.time + 1)
+        return after, JaxStep(observe(after), -cost, False, after.time >= options.max_steps)
+
+    high = np.array([1.0, 1.0, fastest], np.float32)
+    torques = gs.Box(-strongest, strongest, (1,), np.float32)
+    return canonical_env(gs.Box(-high, high, dtype=np.float32), torques, "jax:Pendulum-v1", reset=reset, step=step)
+
+
 class CatchState(NamedTuple):
     column: Array  # of the ball
     row: Array
@@ -112,6 +152,7 @@ def cue_recall(toy: CueRecall) -> JaxEnv:
 
 _MAKERS: dict[str, tuple[type, Callable[[Any], JaxEnv]]] = {
     "CartPole-v1": (CartPole, cartpole),
+    "Pendulum-v1": (Pendulum, pendulum),
     "catch": (Catch, catch),
     "cue-recall": (CueRecall, cue_recall),
 }
