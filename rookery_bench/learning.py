@@ -144,6 +144,16 @@ UNTUNED: tuple[Task, ...] = (
         Task(f"untuned-pendulum-{system}", f"{system} --env Pendulum-v1 --total-steps 500000", at_least=-250)
         for system in ("ppo", "a2c", "impala", "appo")
     ),
+    *(
+        Task(f"untuned-pendulum-{system}", f"{system} --env Pendulum-v1 --total-steps 20000", at_least=bar)
+        for system, bar in (("sac", -200), ("td3", -200), ("ddpg", -300), ("apex-dpg", -300))
+    ),
+    Task("untuned-pendulum-anakin-sac", "anakin-sac --env jax:Pendulum-v1 --total-steps 50000", at_least=-200),
+    Task("untuned-bipedal-sac", "sac --env BipedalWalker-v3 --total-steps 300000", at_least=250, minutes=120),
+    *(
+        Task(f"untuned-mountaincar-{system}", f"{system} --env MountainCarContinuous-v0 --total-steps 50000", at_least=90)
+        for system in ("sac", "td3")
+    ),
     Task("untuned-bipedal-ppo", "ppo --env BipedalWalker-v3 --total-steps 2000000", at_least=250, minutes=60),
     Task("untuned-hopper-ppo", "ppo --env Hopper-v5 --total-steps 1000000", at_least=1500, minutes=60),
     *(Task(f"untuned-dict-obs-{system}", f"{system} --env dict-obs --total-steps 100000", at_least=7.6) for system in DISCRETE),
