@@ -330,8 +330,9 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # over choices: a gradient step for four environment steps, as DQN's
     Preset(("sac",), "atari", {
-        "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "batch_size": 64, "update_ratio": 0.25,
-        "gradient_steps": 4, "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
+        "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "batch_size": 64,
+        "update_ratio": 0.25, "gradient_steps": 4, "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000},
+        "total_steps": 10_000_000,
     }),
     Preset(("r2d2", "seed-r2d2", "r2d3"), "atari", {
         "groups": 2, "rollout_length": 40, "burn_in": 40, "sequence_length": 80, "batch_size": 64, "discount": 0.997,

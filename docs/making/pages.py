@@ -23,6 +23,7 @@ PART = re.compile(r"<!-- made:(?P<what>\w+)(?P<words>[^\n]*) -->\n.*?<!-- /made:
 TOPOLOGY_PAGES = {"AsyncGradients": "async_gradients", "ParameterServer": "parameter_server", "Gossip": "gossip"} | {
     name: name.lower() for name in ("Anakin", "Evolution")
 }
+CONTINUOUS = ("ddpg:DDPG", "td3:TD3", "sac:SAC")
 UNNAMED = "Acrobot-v1"  # an environment that has no preset, so that defaults are those of the system itself
 
 
@@ -50,7 +51,9 @@ def index() -> str:
 
 
 def env_of(system: System) -> str:
-    return "jax:CartPole-v1" if "anakin" in system.topology else "CartPole-v1"
+    """Return the environment of a system's figure: one that its algorithm can act in."""
+    id = "Pendulum-v1" if system.algorithm in CONTINUOUS else "CartPole-v1"
+    return f"jax:{id}" if "anakin" in system.topology else id
 
 
 def plain(system: System) -> Config:

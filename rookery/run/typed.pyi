@@ -7,6 +7,7 @@ A system that is named in the call takes its own options alone. One that is a va
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypedDict, Unpack, overload
 
+from rookery.data.config import ReplayBuffer
 from rookery.data.config import ReplayConfig
 from rookery.networks.config import NetworkConfig
 from rookery.run.trainer import Result
@@ -34,7 +35,21 @@ class NetworkConfigFields(TypedDict, total=False):
 class ReplayConfigFields(TypedDict, total=False):
     capacity: int
     min_size: int
+    error_buffer: float | None
+    selector: Literal["uniform", "prioritized"]
+    exponent: float
+    beta: float
+    remover: Literal["fifo", "lifo", "min_heap", "prioritized"]
+    max_times_sampled: int
+    stack: int
+    shards: int
+    save_megabytes: int
+    save_files: bool
     samples_per_insert: float
+
+class ReplayBufferFields(TypedDict, total=False):
+    capacity: int
+    min_size: int
     error_buffer: float | None
     selector: Literal["uniform", "prioritized"]
     exponent: float
@@ -256,6 +271,72 @@ class ParameterServerFields(TypedDict, total=False):
     max_staleness: int | None
     outlier_deviations: float | None
 
+class DDPGFields(TypedDict, total=False):
+    rollout_length: int
+    discount: float
+    n_step: int
+    batch_size: int
+    gradient_steps: int
+    update_ratio: float
+    learning_rate: float
+    anneal: bool
+    adam_epsilon: float
+    polyak: float
+    noise: float
+    exploration: Literal["same", "ladder"]
+    layer_norm: bool
+    random_steps: int | None
+    normalise_observations: bool | None
+    reward_clip: float | None
+    network: NetworkConfigFields | NetworkConfig
+    replay: ReplayBufferFields | ReplayBuffer
+
+class TD3Fields(TypedDict, total=False):
+    rollout_length: int
+    discount: float
+    n_step: int
+    batch_size: int
+    gradient_steps: int
+    update_ratio: float
+    learning_rate: float
+    anneal: bool
+    adam_epsilon: float
+    polyak: float
+    policy_delay: int
+    noise: float
+    target_noise: float
+    target_noise_clip: float
+    layer_norm: bool
+    random_steps: int | None
+    normalise_observations: bool | None
+    reward_clip: float | None
+    network: NetworkConfigFields | NetworkConfig
+    replay: ReplayBufferFields | ReplayBuffer
+
+class SACFields(TypedDict, total=False):
+    rollout_length: int
+    discount: float
+    n_step: int
+    batch_size: int
+    gradient_steps: int
+    update_ratio: float
+    learning_rate: float
+    temperature_rate: float
+    anneal: bool
+    adam_epsilon: float
+    polyak: float
+    policy_delay: int
+    critics: int
+    target_critics: int
+    layer_norm: bool
+    initial_temperature: float
+    target_entropy: float | None
+    random_steps: int | None
+    normalise_observations: bool | None
+    reward_clip: float | None
+    network: NetworkConfigFields | NetworkConfig
+    replay: ReplayBufferFields | ReplayBuffer
+
 class ESFields(TypedDict, total=False):
     max_episode_steps: int
     sigma: float
@@ -311,6 +392,16 @@ class DQNAsyncGradientsFields(RunOptionsFields, DQNFields, AsyncGradientsFields,
 class A2CGossipFields(RunOptionsFields, A2CFields, GossipFields, total=False): ...
 
 class DQNParameterServerFields(RunOptionsFields, DQNFields, ParameterServerFields, total=False): ...
+
+class DDPGSyncFields(RunOptionsFields, DDPGFields, SyncFields, total=False): ...
+
+class TD3SyncFields(RunOptionsFields, TD3Fields, SyncFields, total=False): ...
+
+class SACSyncFields(RunOptionsFields, SACFields, SyncFields, total=False): ...
+
+class SACAnakinFields(RunOptionsFields, SACFields, AnakinFields, total=False): ...
+
+class DDPGActorLearnerFields(RunOptionsFields, DDPGFields, ActorLearnerFields, total=False): ...
 
 class ESEvolutionFields(RunOptionsFields, ESFields, EvolutionFields, total=False): ...
 
@@ -511,6 +602,76 @@ def train(
     on_checkpoint: Any = ...,
     on_end: Any = ...,
     **options: Unpack[DQNParameterServerFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["ddpg"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[DDPGSyncFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["td3"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[TD3SyncFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["sac"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[SACSyncFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["anakin-sac"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[SACAnakinFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["apex-dpg"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[DDPGActorLearnerFields],
 ) -> Result: ...
 @overload
 def train(
@@ -795,6 +956,81 @@ class Trainer(_Trainer):
         on_checkpoint: Any = ...,
         on_end: Any = ...,
         **options: Unpack[DQNParameterServerFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["ddpg"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[DDPGSyncFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["td3"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[TD3SyncFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["sac"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[SACSyncFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["anakin-sac"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[SACAnakinFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["apex-dpg"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[DDPGActorLearnerFields],
     ) -> None: ...
     @overload
     def __init__(

@@ -1,6 +1,5 @@
 """SAC, TD3 and DDPG learn to reach a point, on host and device, and do not when the actor's loss is turned around."""
 
-import os
 
 import pytest
 from toy_runs import assert_learned, case, play
