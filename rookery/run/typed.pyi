@@ -7,8 +7,7 @@ A system that is named in the call takes its own options alone. One that is a va
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypedDict, Unpack, overload
 
-from rookery.data.config import ReplayBuffer
-from rookery.data.config import ReplayConfig
+from rookery.data.config import ReplayBuffer, ReplayConfig
 from rookery.networks.config import NetworkConfig
 from rookery.run.trainer import Result
 from rookery.run.trainer import Trainer as _Trainer

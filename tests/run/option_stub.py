@@ -39,7 +39,10 @@ def text() -> str:
     entries = systems.SYSTEMS.values()
     kinds = list(dict.fromkeys([RunOptions, *(k for s in entries for k in (s.algorithm_class(), s.topology_class()))]))
     inner = list(dict.fromkeys(k for kind in kinds for k in _types(kind).values() if dataclasses.is_dataclass(k)))
-    imports = sorted([*IMPORTS, *(f"from {kind.__module__} import {kind.__name__}" for kind in inner)])
+    modules: dict[str, list[str]] = {}
+    for kind in inner:
+        modules.setdefault(kind.__module__, []).append(kind.__name__)
+    imports = sorted([*IMPORTS, *(f"from {module} import {', '.join(sorted(names))}" for module, names in modules.items())])
     lines = [HEAD.format(imports="\n".join(imports))]
     for kind in [*inner, *kinds]:
         lines += [*_typed_dict(f"{kind.__name__}Fields", "TypedDict, total=False", _written(kind))]
