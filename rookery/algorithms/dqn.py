@@ -13,7 +13,7 @@
 | `exploration = anneal-ladder` | both | from 1 to a rung of the ladder for each environment |
 | `exploration = mixed` | Mnih et al. 2016 | annealed to 0.1, 0.01 or 0.5, in shares of 0.4, 0.3 and 0.3 of the environments |
 
-Differs from the papers: Adam on a mean loss throughout; noise is drawn for every row; Rainbow's priority is the
+Differs from the papers: Adam on a mean loss throughout; Rainbow's priority is the
 cross-entropy, not the divergence; a truncated episode bootstraps from its last observation.
 """
 
@@ -239,7 +239,7 @@ def support_of(config: DQN) -> Array:
 
 def values_after(slow: PyTree, batch: Batch, key: Array, *, network: QNetwork, config: DQN) -> Values:
     """Evaluate, by the target network, the observations that transitions lead to. [1, B, ...], gradients do not flow."""
-    return jax.lax.stop_gradient(_values(slow, batch, 1, _noises(key, batch, config)[2], network))
+    return jax.lax.stop_gradient(_values(slow, batch, 1, _noises(key, config)[2], network))
 
 
 def loss(
@@ -249,7 +249,7 @@ def loss(
     alone."""
     rollout = batch.rollout  # T = 1: observation [2, B, ...], all others [1, B]
     weight = ops.row_weights(rollout)
-    now_noise, choice_noise, _ = _noises(key, batch, config)
+    now_noise, choice_noise, _ = _noises(key, config)
     now = _values(newest, batch, 0, now_noise, network)
     chooser = _values(newest, batch, 1, choice_noise, network) if config.double else after
     best = jnp.argmax(chooser.q, -1)  # [1, B]
@@ -287,10 +287,11 @@ def _values(params: PyTree, batch: Batch, t: int, noise: Noise | None, network: 
     return network.unroll(params, observation, (), jnp.zeros(batch.rollout.reward.shape), noise)[0]
 
 
-def _noises(key: Array, batch: Batch, config: DQN) -> tuple[Noise | None, ...]:
-    """Make independent noise for each pass of a noisy network: for what was done, the choice of what follows, the target."""
-    strength = jnp.ones(batch.rollout.reward.shape)
-    return tuple(Noise(k, strength) if config.noisy else None for k in jax.random.split(key, 3))
+def _noises(key: Array, config: DQN) -> tuple[Noise | None, ...]:
+    """Make independent noise for each pass of a noisy network: for what was done, the choice of what follows, the target.
+
+    All rows of a pass share it, as in the paper: with noise of its own for each, an update of Rainbow takes 1.2 ms, not 0.7."""
+    return tuple(Noise(k, jnp.ones(())) if config.noisy else None for k in jax.random.split(key, 3))
 
 
 def epsilons(config: DQN, env_index: np.ndarray, num_envs: int, env_steps: int) -> np.ndarray:
