@@ -222,6 +222,8 @@ class DQNFields(TypedDict, total=False):
     epsilon: float
     epsilon_steps: int | None
     reward_clip: float | None
+    normalise_rewards: bool | None
+    normalise_observations: bool | None
     network: NetworkConfigFields | NetworkConfig
     replay: ReplayConfigFields | ReplayConfig
 
