@@ -164,15 +164,20 @@ class DQN:
         def statistics(batch: Batch) -> PyTree:
             """Take the moments of a batch, by name, as it comes from the table."""
             found = units.statistics(batch.rollout) | ({"reward": reward_unit.statistics(batch.rollout)} if scaled else {})
-            return jax.lax.optimization_barrier(found)  # the same bits, whether or not `apply` is in this program
+            return jax.lax.optimization_barrier(found)
+
+        def observed(params: PyTree, statistics: PyTree) -> PyTree:
+            """Merge them into the parameters. Barriers: the same bits, whether or not gradient and `apply` are one program."""
+            moved = units.observed(params, statistics)
+            return params | jax.lax.optimization_barrier({name: moved[name] for name in statistics})
 
         def in_units(params: PyTree, batch: Batch, statistics: PyTree) -> Batch:
             """Give a batch the units in which it is learned from: observations those that were acted on, rewards theirs as of
             this batch, so that the first update does not take them as they come."""
             rollout = batch.rollout
             seen = units.observe(params, rollout.observation)
-            known = jax.lax.optimization_barrier(units.observed(params, statistics))
-            reward = rollout.reward / unit(known) if scaled else rollout.reward
+            by = jax.lax.optimization_barrier(unit(observed(params, statistics)))
+            reward = jax.lax.optimization_barrier(rollout.reward / by) if scaled else rollout.reward
             return batch._replace(rollout=rollout._replace(observation=seen, reward=reward))
 
         def gradients(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Gradients:
@@ -208,7 +213,7 @@ class DQN:
 
         def apply(state: TrainState, gradients: Gradients) -> TrainState:
             after = refreshed(step(state, gradients, state.updates), state.updates + 1)
-            params = units.observed(after.params, gradients.tree["seen"])
+            params = observed(after.params, gradients.tree["seen"])
             return after._replace(params=params, updates=state.updates + 1)
 
         def ahead(slow: PyTree, batch: Batch, key: Array) -> Values:
@@ -222,7 +227,8 @@ class DQN:
 
         def learn(state: TrainState, batch: Batch, key: Array) -> Learned:
             if K == 1:
-                found = gradients(state.params, state.slow, batch, key)
+                # a barrier: the same bits as where the gradient is a program of its own
+                found = jax.lax.optimization_barrier(gradients(state.params, state.slow, batch, key))
                 return Learned(apply(state, found), found.report, found.priorities)
 
             seen = statistics(batch)
@@ -243,7 +249,7 @@ class DQN:
             if still:
                 state = refreshed(state, (state.updates + 1) * K)
             report = {name: values.mean() for name, values in reports.items()}
-            state = state._replace(params=units.observed(state.params, seen), updates=state.updates + 1)
+            state = state._replace(params=observed(state.params, seen), updates=state.updates + 1)
             return Learned(state, report, priorities.reshape(-1) if prioritized else None)
 
         @jax.jit
