@@ -10,14 +10,14 @@
 labels (topologies/bellman_updaters.py). A batch without labels is labelled by the learner itself, with its own target networks.
 
 Differs from the paper: the lag is kept by copies, so it goes from 2/3 to 4/3 of what is asked for; collectors act by the newest
-critic; one network reads the image, and the action joins its features, once for all that is tried in a state; no penalty
-for each step, and no height of the gripper beside the image; actions are in units of their bounds; a truncated episode bootstraps.
+critic; the action joins the features of an image behind the convolutions, which run once for all that is tried in a state; no
+penalty for each step; actions are in units of their bounds; a truncated episode bootstraps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import gymnasium
 import jax
@@ -36,6 +36,7 @@ from rookery.ops.cem import Best
 from rookery.ranges import Count, Finite, Long, NotNegative, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, PyTree, Report, Spec
 
+SMALLEST = 0.02  # share of the range of values that a new network may begin with
 LAG = 0.6  # of the target average's own time constant: the paper's 6,000 steps of 1 / (1 − 0.9999)
 
 
@@ -113,9 +114,11 @@ def critic_alone(spec: Spec, config: QTOpt, torso: Torso | None) -> Losses:
     low, high = config.value_range or (0.0, 1.0)
     bounded = config.value_range is not None
     period = copies_every(config)
+    # a new network takes every return to be about 0: from one half, sparse rewards take thousands of steps to come down
+    begin = float(jax.scipy.special.logit(min(max(-low / (high - low), SMALLEST), 1.0 - SMALLEST))) if bounded else 0.0
 
     def outputs(newest: PyTree, observation: PyTree, action: Array) -> Array:  # [B]
-        return critic.apply(newest, observation, action)[0]
+        return critic.apply(newest, observation, action)[0] + begin
 
     def q(newest: PyTree, observation: PyTree, action: Array) -> Array:
         raw = outputs(newest, observation, action)

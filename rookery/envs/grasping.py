@@ -34,7 +34,7 @@ class Grasping:
     uint8 [size, size, 3], the square [-1, 1]² from above. Heights go from 0 to 1, an episode begins at 1.
     """
 
-    size: int = 24
+    size: int = 32
     shapes: int = 4
     length: int = 10
     speed: float = 0.3  # of a step along each side of the square

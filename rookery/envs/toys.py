@@ -2,8 +2,9 @@
 
 A toy is a frozen dataclass of its options with four pure parts: its spaces, `start` (the state of new episodes),
 `step` (changes the state, gives the reward) and `observe`. Every episode of a toy has `length` steps, or ends before where
-its state has an entry "over" and that is set. Random numbers are a hash of (seed, env id, incarnation, counter): they do not depend on the groups, and a
-snapshot is a few arrays. `optimal_return` and `random_return` are means per episode, of the best and of the uniform policy.
+the state has an entry "over" that is set. Random numbers are a hash of (seed, env id, incarnation, counter): they do not
+depend on the groups, and a snapshot is a few arrays. `optimal_return` and `random_return` are means per episode, of the best
+and of the uniform policy.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from rookery.runtime.roster import Life, Roster, Terms
 from rookery.topologies.job import Job, Published
 from rookery.topologies.meters import Meters
 from rookery.topologies.plan import MAIN, Edge, Node, Plan
-from rookery.types import EnvPool, PyTree, Rollout
+from rookery.types import EnvPool, Needs, PyTree, Rollout
 from rookery.workers.acting.collector import Collector
 from rookery.workers.acting.inference import AnyCollector
 from rookery.workers.acting.shapes import rollout_specs
@@ -74,8 +74,9 @@ class Launched:
 
     def workers(self) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for fleet in self.fleets.values():
-            for name, count in fleet_counts(fleet, lost="rollouts_lost").items():
+        for name, fleet in self.fleets.items():
+            lost = "batches_lost" if self.plan.node(name).worker is Refiner else "rollouts_lost"
+            for name, count in fleet_counts(fleet, lost=lost).items():
                 counts[name] = counts.get(name, 0) + count
         return counts | (self.losses if self.job.learners else {})
 
@@ -92,7 +93,7 @@ class Launched:
 
     def snapshot(self, meters: Meters) -> PyTree:
         """Gather the whole state as a tree of numpy arrays; nothing may be in flight."""
-        collecting = [name for name, fleet in self.fleets.items() if fleet.role != "refiner"]
+        collecting = [name for name in self.fleets if self.plan.node(name).worker is not Refiner]
         return {
             "policies": {name: seat.learner.call(AnyLearner.snapshot).result() for name, seat in self.seats.items()},
             "workers": {name: self.fleets[name].gather(AnyCollector.snapshot) for name in collecting},
@@ -124,7 +125,7 @@ class Seat:
         self.agent = job.agents[node.agent]
         self._refines = any(other.worker is Refiner and other.agent == node.agent for other in plan.nodes)
         self.learner = self._spawn(snapshot, losses)
-        self._followers: list[tuple[Edge, Fleet[Any]]] = []
+        self._followers: list[tuple[Edge, Fleet[Any], bool]] = []  # does it refine?
         self._shared: tuple[Any, Any] = None, None  # params and slow, as workers are given them
         self._put: Callable[[PyTree], Any] = lambda params: params
 
@@ -148,7 +149,7 @@ class Seat:
         """Wait for the learner, publish what it starts with, and let it compile its update meanwhile."""
         for edge in plan.out_of(self.node.name, "newest"):
             if edge.target in fleets:
-                self._followers.append((edge, fleets[edge.target]))
+                self._followers.append((edge, fleets[edge.target], plan.node(edge.target).worker is Refiner))
                 if plan.node(edge.target).hosted:
                     self._put = self.job.runtime.put
         self.params, self.version = self.learner.call(AnyLearner.published).result()
@@ -172,8 +173,8 @@ class Seat:
         """Broadcast the newest parameters; a collector reads them at the start of its next rollout."""
         self.params, self.version = update.params, update.version
         self._shared = self._put(update.params), None if update.slow is None else self._put(update.slow)
-        for edge, fleet in self._followers:
-            if fleet.role == "refiner":
+        for edge, fleet, refines in self._followers:
+            if refines:
                 meters.moved(edge.name, fleet.publish(Refiner.publish, *self._shared, self.version))
             else:
                 meters.moved(edge.name, fleet.publish(AnyCollector.publish, self._shared[0], self.version))
@@ -203,7 +204,7 @@ def spawn_fleet(
         of_each = "" if flag else f" of each {node.role}"
         raise ValueError(f"the checkpoint was made with {flag}{len(saved)}{of_each}, not {most}: use that number")
     lives = list(map(int, snapshot["lives"][node.name])) if snapshot else [0] * most
-    steps, seed = node.role != "refiner", seed_of(job, node.agent)
+    steps, seed = worker is not Refiner, seed_of(job, node.agent)
     make_pool = make_pool or functools.partial(job.make_pool, node.envs, node.groups)
 
     def start(life: Life) -> Handle[Any]:
@@ -243,7 +244,7 @@ def fleet_counts(fleet: Fleet, lost: str = "calls_lost") -> dict[str, int]:
 
 def open_table(job: Job, plan: Plan, node: Node) -> Table:
     """Open a table: a queue, a replay, one in shards where the runtime has them, a dataset, or refined batches."""
-    agent, needs = job.agents[node.agent], job.agents[node.agent].needs
+    agent, needs = job.agents[node.agent], asked_of(job.agents[node.agent].needs, node)
     learner = next(plan.out_of(node.name))
     prefetch = learner.ahead - 1
     writers = next(plan.into(node.name, "queue"), None) or next(plan.into(node.name, "table"), None)
@@ -253,17 +254,25 @@ def open_table(job: Job, plan: Plan, node: Node) -> Table:
         if job.shown is None:
             raise ValueError(f"nobody writes to {node.name}, and there is no file to read it from: give demonstrations")
         return Dataset(rollout_specs(agent, job.spec, 1), needs, job.shown, slots=learner.ahead, seed=job.seed)
+    shown = job.shown if needs.table is not None and needs.table.demo_ratio else None  # else it has a table of its own
     specs, count = rollout_specs(agent, job.spec, node.envs), node.writers
     runtime, apart = job.runtime, node.hosted and job.runtime.apart("shard") and job.runtime.apart("collector")
-    if needs.table is not None and job.shown is None and apart:
+    if needs.table is not None and shown is None and apart:
         slots = 1 + prefetch + node.ahead
         return Shards(
             runtime, needs, specs, collectors=count, writers=count * writers.ahead, slots=slots, seed=job.seed
         )  # fmt: skip
     return table_for(
         needs, specs, collectors=count, in_flight=writers.ahead, parts=node.parts, slots=node.slots, prefetch=prefetch,
-        seed=job.seed, stored=stays_put(job, plan.node(writers.source)), shown=job.shown if needs.table is not None else None,
+        seed=job.seed, stored=stays_put(job, plan.node(writers.source)), shown=shown,
     )  # fmt: skip
+
+
+def asked_of(needs: Needs, node: Node) -> Needs:
+    """Return what an agent needs of a table, where a plan has several for its batches: as much of each as the node says."""
+    if not node.batch:
+        return needs
+    return needs._replace(table=needs.table._replace(batch_size=node.batch, ratio=node.ratio, demo_ratio=0.0))
 
 
 def stays_put(job: Job, writer: Node) -> bool:
