@@ -133,16 +133,14 @@ class Seat:
         """Spawn a Learner in this process or, with --learners, a Learners, which spawns its ranks itself."""
         job, name = self.job, self.node.name
         seed = seed_of(job, self.name)
+        slow: dict[str, Any] = {"shares_slow": True} if self._refines else {}
         if job.learners is None:
-            slow: dict[str, Any] = {"shares_slow": True} if self._refines else {}
             return job.runtime.spawn(
                 Learner, self.agent, seed=seed, snapshot=snapshot, devices=job.devices, name=name, role="learner", **slow
             )
-        if self._refines:
-            raise ValueError(f"--learners {job.learners}: refiners read the target network of one learner; leave it out")
         return job.runtime.spawn(
             Learners, job.runtime, self.agent, seed=seed, count=job.learners, devices=job.devices, snapshot=snapshot,
-            losses=losses, name="learners",
+            losses=losses, name="learners", **slow,
         )  # fmt: skip
 
     def start(self, plan: Plan, fleets: Mapping[str, Fleet[Any]]) -> None:
@@ -153,7 +151,7 @@ class Seat:
                 if plan.node(edge.target).hosted:
                     self._put = self.job.runtime.put
         self.params, self.version = self.learner.call(AnyLearner.published).result()
-        slow = self.learner.call(Learner.slow).result() if self._refines else None  # type: ignore[arg-type]
+        slow = self.learner.call(AnyLearner.slow).result() if self._refines else None
         self._shared = self._put(self.params), None if slow is None else self._put(slow)
         if not self._refines:  # else the shapes are those that refining gives
             self.learner.call(AnyLearner.warm_up, batch_shapes(self.job, plan, self.node))
