@@ -3,7 +3,8 @@
     action  (dx, dy, dz, close), each in [-1, 1]: move by so much, then close if the last is above one half
     reward  1 for closing low enough around a shape; an episode ends with the closing, or after `length` steps
 
-Its image shows all that there is to know: the shapes, and the two fingers, wider apart and darker the higher they are.
+The camera hangs at the gripper and looks down. Its image shows all that there is to know: the shapes, where they are from
+there, the edge of the tray, and the two fingers, which are wider apart the higher they are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rookery.types import Array, PyTree
 if TYPE_CHECKING:  # toys.py has the table of all toys, this one included
     from rookery.envs.toys import Draws, State
 
-TRAY = (40, 40, 40)
+TRAY, FLOOR = np.array([60, 60, 60], np.uint8), np.array([0, 0, 0], np.uint8)
 COLOURS = np.array([(220, 60, 60), (60, 190, 80), (70, 110, 230), (220, 190, 60), (180, 80, 200)], np.uint8)
 FORMS = 3  # square, disc, diamond
 CLOSES = 0.5  # of the last number of an action
@@ -31,7 +32,8 @@ FINGER = 0.2  # half the length of a finger
 class Grasping:
     """Lower a gripper onto one of the coloured shapes below it and close it there (Box actions, image): 1 if it holds one.
 
-    uint8 [size, size, 3], the square [-1, 1]² from above. Heights go from 0 to 1, an episode begins at 1.
+    uint8 [size, size, 3], what is up to 1 away from the gripper, of a tray from -1 to 1. Heights go from 0 to 1, an episode
+    begins at 1.
     """
 
     size: int = 32
@@ -78,16 +80,16 @@ class Grasping:
     def observe(self, state: State) -> PyTree:
         B, at = len(state["height"]), (np.arange(self.size, dtype=np.float32) + 0.5) * np.float32(2 / self.size) - 1
         image = np.empty((B, self.size, self.size, 3), np.uint8)
-        image[:] = TRAY
+        beyond = [np.abs(at[None] + state["gripper"][:, axis, None]) > 1 for axis in (0, 1)]  # [B, size]
+        image[:] = np.where((beyond[0][:, None] | beyond[1][:, :, None])[..., None], FLOOR, TRAY)
+        places = state["places"] - state["gripper"][:, None]
         for number in range(self.shapes):
-            x, y = (np.abs(at[None] - state["places"][:, number, axis, None]) for axis in (0, 1))  # [B, size]
+            x, y = (np.abs(at[None] - places[:, number, axis, None]) for axis in (0, 1))  # [B, size]
             form = state["forms"][:, number, None, None]
             far = np.maximum(y[:, :, None], x[:, None]), np.hypot(y[:, :, None], x[:, None]), y[:, :, None] + x[:, None]
             inside = np.choose(form, [far[0] <= 0.85 * self.reach, far[1] <= self.reach, far[2] <= 1.2 * self.reach])
             np.copyto(image, COLOURS[state["colours"][:, number]][:, None, None], where=inside[..., None])
-        x, y = (np.abs(at[None] - state["gripper"][:, axis, None]) for axis in (0, 1))
-        apart = np.where(state["over"], 0.0, self.reach + 0.2 * state["height"])[:, None]
-        fingers = (np.abs(x - apart) <= 1.0 / self.size)[:, None] & (y <= FINGER)[:, :, None]
-        bright = (255 - 120 * state["height"]).astype(np.uint8)
-        np.copyto(image, bright[:, None, None, None], where=fingers[..., None])
+        apart = np.where(state["over"], 0.0, self.reach + 0.5 * state["height"])[:, None, None]
+        fingers = (np.abs(np.abs(at)[None, None] - apart) <= 1.5 / self.size) & (np.abs(at) <= FINGER)[None, :, None]
+        np.copyto(image, np.uint8(255), where=fingers[..., None])
         return image

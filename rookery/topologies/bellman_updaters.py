@@ -47,6 +47,9 @@ from rookery.workers.learning.learner import Learner
 from rookery.workers.learning.refiner import Refiner
 
 
+UNBOUNDED = 2**31 - 1  # updates: what is learned from is as old as the replay
+
+
 class Shares(NamedTuple):
     """What is drawn for a batch of the learner's."""
 
@@ -88,7 +91,7 @@ class BellmanUpdaters:
         return None
 
     def max_lag(self) -> int:
-        return self.slots() * self.uses
+        return UNBOUNDED
 
     def slots(self) -> int:
         """Count the labelled batches at most: two of each updater, and those that the learner holds."""
@@ -146,7 +149,7 @@ class BellmanUpdaters:
             edges=tuple(edges),
             facts=facts
             | {"steps per update": f"{steps:,.1f}"}
-            | {"labels": f"used {self.uses} times, after waiting for at most {self.max_lag()} updates"}
+            | {"labels": f"each is used {self.uses} times, the last time at most {self.slots() * self.uses} updates after it was made"}
             | ({"logged experience": f"{shares.logged} of {shares.total} columns of a batch"} if shares.logged else {}),
         )
 
