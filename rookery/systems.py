@@ -275,7 +275,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("qt-opt",), "grasping", {
         "num_envs": 7, "collectors": 7, "discount": 0.9, "value_range": (0.0, 1.0), "update_ratio": 0.5, "polyak": 0.01,
         "learning_rate": 1e-3, "network": {"encoder": "shallow", "hidden": (128,)}, "replay": {"capacity": 50_000},
-        "total_steps": 40_000,
+        "total_steps": 15_000,
     }),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
     Preset(("ppo",), "HalfCheetah-v*", {

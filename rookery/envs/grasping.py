@@ -46,7 +46,7 @@ class Grasping:
     truncates: ClassVar[bool] = True
     action = property(lambda self: gs.Box(-1, 1, (4,), np.float32))
     optimal_return = property(lambda self: 1.0)
-    random_return = property(lambda self: 0.07)  # simulated, for the default options
+    random_return = property(lambda self: 0.078)  # simulated, for the default options
 
     @property
     def observation(self) -> Space:

@@ -46,7 +46,6 @@ from rookery.workers.acting.shapes import rollout_specs
 from rookery.workers.learning.learner import Learner
 from rookery.workers.learning.refiner import Refiner
 
-
 UNBOUNDED = 2**31 - 1  # updates: what is learned from is as old as the replay
 
 
@@ -149,7 +148,7 @@ class BellmanUpdaters:
             edges=tuple(edges),
             facts=facts
             | {"steps per update": f"{steps:,.1f}"}
-            | {"labels": f"each is used {self.uses} times, the last time at most {self.slots() * self.uses} updates after it was made"}
+            | {"labels": f"used {self.uses} times each, within {self.slots() * self.uses} updates"}
             | ({"logged experience": f"{shares.logged} of {shares.total} columns of a batch"} if shares.logged else {}),
         )
 
