@@ -161,9 +161,10 @@ class Seat:
         return Published(self.params, self.version)
 
     def greet(self, worker: Handle[Any], *, refines: bool) -> None:
-        """Send a new worker the newest parameters."""
+        """Send a new worker the newest parameters. A rollout that is asked for then is written with them; of other calls only
+        the order among themselves is certain."""
         if refines:
-            worker.now(Refiner.publish, *self._shared, self.version)
+            worker.call(Refiner.publish, *self._shared, self.version)
         else:
             worker.now(AnyCollector.publish, self._shared[0], self.version)
 

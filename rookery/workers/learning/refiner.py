@@ -19,6 +19,8 @@ from rookery.workers.learning.learner import device_part
 
 
 class Refiner:
+    takes_views = True  # of batches whose keys have 64 bits, which jax would cut to 32
+
     def __init__(self, agent: Agent, *, index: int = 0, seed: int = 0, incarnation: int = 0) -> None:
         assert agent.refine is not None, "a plan with refiners is for agents that have something to refine"
         refine, key = agent.refine, jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
