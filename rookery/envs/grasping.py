@@ -9,6 +9,7 @@ there, the edge of the tray, and the two fingers, which are wider apart the high
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -43,6 +44,7 @@ class Grasping:
     descent: float = 0.5  # of a step up or down
     reach: float = 0.3  # from the centre of a shape, along each side of the square
     low: float = 0.5  # height below which closing holds something
+    pause: float = 0.0  # seconds that a step takes, as that of a robot does: of the clock, not of the processor
     truncates: ClassVar[bool] = True
     action = property(lambda self: gs.Box(-1, 1, (4,), np.float32))
     optimal_return = property(lambda self: 1.0)
@@ -71,6 +73,7 @@ class Grasping:
         }
 
     def step(self, state: State, action: Array, live: Array, draws: Draws) -> Array:
+        time.sleep(self.pause)
         state["gripper"][:] = np.clip(state["gripper"] + np.float32(self.speed) * action[:, :2], -self._edge, self._edge)
         state["height"][:] = np.clip(state["height"] + np.float32(self.descent) * action[:, 2], 0, 1)
         away = np.abs(state["places"] - state["gripper"][:, None]).max(axis=2)  # [B, shapes]

@@ -20,8 +20,8 @@ APEX = case(
 QT_OPT = case(
     "qt-opt", "point-reach", -6.0, network=SMALL,
     **OPTIONS | {
-        "num_envs": 4, "batch_size": 32, "learning_rate": 1e-3, "samples": 24, "elites": 4, "polyak": 0.02, "total_steps": 3_000,
-        "replay": {"capacity": 6_000, "min_size": 200}, "random_steps": 200,
+        "num_envs": 4, "batch_size": 32, "learning_rate": 1e-3, "samples": 24, "elites": 4, "polyak": 0.02,
+        "replay": {"capacity": 6_000, "min_size": 200}, "random_steps": 200, "total_steps": 3_000,
     },
 )  # fmt: skip
 
