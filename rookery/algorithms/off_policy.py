@@ -11,6 +11,7 @@ collectors and learner wait for each other to keep to it, whatever the number of
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -123,14 +124,14 @@ def build(
         critic, (report, error) = jax.grad(losses.critic, has_aux=True)(
             params["critic"], params, slow, rows, keys["critic"], now
         )
-        of_actor = lambda: jax.grad(losses.actor, has_aux=True)(own, params, rows, keys["actor"], now)
-        if losses.actor is None:
-            tree, told = {}, {}
-        elif due is None:
-            tree, told = of_actor()
-        else:
-            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_actor))
-            tree, told = jax.lax.cond(due, of_actor, lambda: nothing)
+        tree, told = {}, {}
+        if losses.actor is not None:
+            of_actor = functools.partial(jax.grad(losses.actor, has_aux=True), own, params, rows, keys["actor"], now)
+            if due is None:
+                tree, told = of_actor()
+            else:
+                nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_actor))
+                tree, told = jax.lax.cond(due, of_actor, lambda: nothing)
         priorities = counted(jax.lax.stop_gradient(error), batch.rollout) + PRIORITY_FLOOR if prioritized else None
         return _Descent({"critic": critic} | tree, report, told, priorities)
 
