@@ -227,7 +227,7 @@ class DQN:
 
         table = TableSpec(
             self.replay, self.samples_per_update, n_step=self.n_step, reward_clip=self.reward_clip,
-            anneal_batches=num_updates if prioritized and not ladder else None,
+            anneal_batches=num_updates if prioritized and not ladder else None, frames=columns.frames_of(spec),
         )  # fmt: skip
         needs = Needs(self.rollout_length, self.discount, replay=not self.fresh, table=None if self.fresh else table)
         return Agent(
