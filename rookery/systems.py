@@ -79,7 +79,7 @@ RAINBOW = {
 CONTRASTIVE = {"views": {"kind": "shift"}, "contrastive_every": 1}
 # An update of an encoder takes as long as many of a small network's: one gradient step each, on half the rows; images fill
 # memory. Rewards of a pixel task say little at first, so the policy begins near to greedy, as CURL's
-FROM_IMAGES = {"gradient_steps": 1, "batch_size": 128, "initial_temperature": 0.1, "replay": {"capacity": 100_000}}
+FROM_IMAGES = {"gradient_steps": 1, "batch_size": 128, "learning_rate": 1e-3, "initial_temperature": 0.1, "replay": {"capacity": 100_000}}
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (

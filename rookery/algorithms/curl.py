@@ -133,7 +133,7 @@ def contrasted(agent: Agent, config: Any, views: Views, place: Place, encode: En
         state = agent.init(key)
         encoder = state.params[place.part]["encoder"]
         size = jax.eval_shape(features, encoder, encoders.zeros(views.spec.observation)).shape[-1]
-        params = state.params | {NAME: {"bilinear": jnp.eye(size) / size}}
+        params = state.params | {NAME: {"bilinear": 0.1 * jnp.eye(size) / size}}
         slow = state.slow if place.follows else {"agent": state.slow, "momentum": jax.tree.map(jnp.copy, encoder)}
         return state._replace(params=params, slow=slow, optimizer=state.optimizer | {NAME: optimizer.init(own(params))})
 
