@@ -22,6 +22,7 @@ from rookery import ops
 from rookery.algorithms import hyper, inspection, normalisers, optimizers
 from rookery.algorithms.minibatches import pieces
 from rookery.algorithms.priorities import PRIORITY_FLOOR, counted, first_priorities
+from rookery.data import columns
 from rookery.data.config import TableSpec
 from rookery.networks.convolution import inside_loop
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
@@ -188,7 +189,7 @@ def build(
 
     table = TableSpec(
         config.replay, config.batch_size * K, n_step=config.n_step, reward_clip=config.reward_clip,
-        ratio=config.batch_size * config.update_ratio,
+        ratio=config.batch_size * config.update_ratio, frames=columns.frames_of(spec),
     )  # fmt: skip
     return Agent(
         init=init, memory=losses.memory, act=act, explore=explore, learn=learn,
