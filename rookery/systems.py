@@ -72,6 +72,16 @@ PUBLISHED = {
 # A gradient of the published 5 rows of one environment is mostly noise on a board: A3C on the 10 x 5 catch is at 0.3 with 5
 # rows and at 1.0 with 20 (one seed)
 LONGER = {"rollout_length": None}
+RAINBOW = {
+    "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51, "anneal": True,
+    "replay": {"selector": "prioritized", "exponent": 0.5},
+}
+CONTRASTIVE = {"views": {"kind": "shift"}, "contrastive_every": 1}
+# An update of an encoder takes as long as many of a small network's: one gradient step each, on half the rows; images fill
+# memory. Rewards of a pixel task say little at first, so the policy begins near to greedy, as CURL's
+FROM_IMAGES = {
+    "gradient_steps": 1, "batch_size": 128, "learning_rate": 1e-3, "initial_temperature": 0.1, "replay": {"capacity": 100_000},
+}
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
@@ -98,10 +108,7 @@ SYSTEMS: dict[str, System] = {
                {"num_envs": 16, "demo_ratio": 1 / 256}),
         System(
             "rainbow", "dqn:DQN", "sync:Sync", "DQN with all that was added to it", "Hessel et al. 2018",
-            {
-                "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51,
-                "anneal": True, "replay": {"selector": "prioritized", "exponent": 0.5},
-            },
+            RAINBOW,
         ),
         System("seed", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace with one policy beside the learner",
                "Espeholt et al. 2020", {"inference": "central", "num_envs": 8}),
@@ -134,6 +141,12 @@ SYSTEMS: dict[str, System] = {
         System("td3", "td3:TD3", "sync:Sync", "DDPG with twin critics, smoothed targets and a policy that waits",
                "Fujimoto et al. 2018"),
         System("sac", "sac:SAC", "sync:Sync", "soft actor-critic with a learned temperature", "Haarnoja et al. 2018"),
+        System("curl-sac", "sac:SAC", "sync:Sync", "SAC from images, with a contrastive loss for its encoder",
+               "Srinivas et al. 2020", {**CONTRASTIVE, **FROM_IMAGES}),
+        System("curl-rainbow", "dqn:DQN", "sync:Sync", "Rainbow from images, with a contrastive loss for its encoder",
+               "Srinivas et al. 2020", {**RAINBOW, **CONTRASTIVE}),
+        System("async-curl-sac", "sac:SAC", "two_learners:TwoLearners", "CURL whose contrastive learner works beside SAC's",
+               "Srinivas et al. 2020, Mnih et al. 2016", {**CONTRASTIVE, **FROM_IMAGES}),
         System("anakin-sac", "sac:SAC", "anakin:Anakin", "SAC, its replay and its environments as one program",
                "Hessel et al. 2021", {"num_envs": 64}),
         System(

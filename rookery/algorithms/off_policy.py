@@ -11,7 +11,6 @@ collectors and learner wait for each other to keep to it, whatever the number of
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from rookery import ops
 from rookery.algorithms import hyper, inspection, normalisers, optimizers
 from rookery.algorithms.minibatches import pieces
 from rookery.algorithms.priorities import PRIORITY_FLOOR, counted, first_priorities
+from rookery.data import columns
 from rookery.data.config import TableSpec
 from rookery.networks.convolution import inside_loop
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
@@ -124,14 +124,15 @@ def build(
         critic, (report, error) = jax.grad(losses.critic, has_aux=True)(
             params["critic"], params, slow, rows, keys["critic"], now
         )
-        tree, told = {}, {}
-        if losses.actor is not None:
-            of_actor = functools.partial(jax.grad(losses.actor, has_aux=True), own, params, rows, keys["actor"], now)
-            if due is None:
-                tree, told = of_actor()
-            else:
-                nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_actor))
-                tree, told = jax.lax.cond(due, of_actor, lambda: nothing)
+        actor: Any = losses.actor  # None: there is none
+        of_actor = lambda: jax.grad(actor, has_aux=True)(own, params, rows, keys["actor"], now)
+        if actor is None:
+            tree, told = {}, {}
+        elif due is None:
+            tree, told = of_actor()
+        else:
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_actor))
+            tree, told = jax.lax.cond(due, of_actor, lambda: nothing)
         priorities = counted(jax.lax.stop_gradient(error), batch.rollout) + PRIORITY_FLOOR if prioritized else None
         return _Descent({"critic": critic} | tree, report, told, priorities)
 
@@ -211,7 +212,7 @@ def build(
 
     table = TableSpec(
         config.replay, config.batch_size * K, n_step=config.n_step, reward_clip=config.reward_clip, demo_ratio=shown,
-        ratio=config.batch_size * config.update_ratio * (1.0 - shown),
+        ratio=config.batch_size * config.update_ratio * (1.0 - shown), frames=columns.frames_of(spec),
     )  # fmt: skip
     return Agent(
         init=init, memory=losses.memory, act=act, explore=explore, learn=learn,

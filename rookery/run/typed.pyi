@@ -40,7 +40,7 @@ class ReplayConfigFields(TypedDict, total=False):
     beta: float
     remover: Literal["fifo", "lifo", "min_heap", "prioritized"]
     max_times_sampled: int
-    stack: int
+    stack: int | None
     shards: int
     save_megabytes: int
     save_files: bool
@@ -55,7 +55,7 @@ class ReplayBufferFields(TypedDict, total=False):
     beta: float
     remover: Literal["fifo", "lifo", "min_heap", "prioritized"]
     max_times_sampled: int
-    stack: int
+    stack: int | None
     shards: int
     save_megabytes: int
     save_files: bool

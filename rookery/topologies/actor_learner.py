@@ -16,7 +16,7 @@ Collectors are a fleet: one that is lost takes only the rollouts that it owed wi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,6 +29,7 @@ from rookery.data.refined import Refined
 from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
+from rookery.topologies.beside import Beside
 from rookery.topologies.compatibility import fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Job, Progress
 from rookery.topologies.launch import Launched
@@ -112,7 +113,9 @@ class ActorLearner:
 class Pipeline:
     """The calls in flight along the edges of a plan. All of it belongs to the driver's thread."""
 
-    def __init__(self, launched: Launched, meters: Meters) -> None:
+    def __init__(self, launched: Launched, meters: Meters, *, beside: Sequence[Beside] = ()) -> None:
+        """beside: learners of other losses, which read a table as well."""
+        self.beside = beside
         self.parts, self.meters, plan = launched, meters, launched.plan
         self.runtime, self.tables = launched.job.runtime, launched.tables
         refiners = [node.name for node in plan.nodes if node.worker is Refiner]
@@ -138,6 +141,8 @@ class Pipeline:
         self.ask_collectors()
         self.ask_refiners()
         self.feed_learners()
+        for one in self.beside:
+            one.ask(self.meters)
 
     def ask_collectors(self) -> None:
         """Top every collector up to `in_flight` calls, the least busy first, as far as there are columns to write into."""
@@ -163,6 +168,7 @@ class Pipeline:
     def serve(self, seconds: float) -> None:
         """Wait for the first call that ends and process all that have."""
         waiting = [*self.parts.futures(), *(future for one in self.learning for future, _ in one.calls)]
+        waiting += [future for one in self.beside for future in one.waiting()]
         ready, _ = self.runtime.wait(waiting, self.parts.within(seconds))
         for table in self.tables.values():
             table.serve(ready)
@@ -177,11 +183,14 @@ class Pipeline:
             refining.take(ready, self.meters)
         for learning in self.learning:
             learning.take(self.meters)
+        for other in self.beside:
+            other.take(ready, self.meters, queued=sum(len(one.calls) for one in self.learning if one.seat is other.seat))
 
     def snapshot(self) -> PyTree:
         """Drain: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
         fleets, tables = self.parts.fleets.values(), self.tables.values()
-        while (busy := any(fleet.busy for fleet in fleets)) or any(one.calls for one in self.learning) or self._full():
+        under_way = lambda: any(one.calls for one in self.learning) or any(one.busy for one in self.beside)
+        while (busy := any(fleet.busy for fleet in fleets)) or under_way() or self._full():
             for fleet in fleets:
                 fleet.tend()
             if busy or self._full():  # a replay always has a batch: with the last rollout it ends
@@ -190,7 +199,8 @@ class Pipeline:
                 self.ask_collectors()  # full batches that wait for one whose collector is gone
             self.serve(TICK_SECONDS)
         assert all(not table.num_full for table in tables)
-        return self.parts.snapshot(self.meters)
+        saved = self.parts.snapshot(self.meters)
+        return saved | {"beside": {one.name: one.snapshot() for one in self.beside}} if self.beside else saved
 
     def _full(self) -> bool:
         return any(table.num_full for table in self.tables.values())

@@ -20,6 +20,7 @@ from rookery.algorithms.qt_opt import QTOpt as LibraryQTOpt
 from rookery.algorithms.vtrace import VTrace
 from rookery.data.config import ReplayBuffer
 from rookery.data.demonstrations import Demonstrations, Played, gather
+from rookery.data.refined import RefinedBatch
 from rookery.run import demonstrations
 from rookery.run.assemble import assemble
 from rookery.run.config import resolve
@@ -243,8 +244,9 @@ def test_reanalyze_with_unchanged_parameters_gives_the_targets_that_were_stored(
     seen: list[Batch] = []
 
     class Watched(Refiner):
-        def refine(self, *batches: Batch) -> Any:
-            made, (batch,) = super().refine(*batches), batches
+        def refine(self, *batches: Batch) -> RefinedBatch:
+            (batch,) = batches
+            made = super().refine(batch)
             fresh = np.asarray(batch.rollout.version) == made.version
             if fresh.all():
                 seen.append(batch)
