@@ -15,11 +15,12 @@ what that makes of the labels when they are learned from, are metrics (`refined/
 makes collectors wait, a full table of labelled batches the updaters, an empty one the learner.
 
 Collectors and updaters are fleets, and every number is an option of its own. An updater that is lost takes nothing with it:
-what it was labelling stays in its tables, and is drawn again. The trainers are one learner or, with `--learners`, several that
-share each batch and add their gradients up. That is synchronous: the paper's push gradients of batches of their own to a
-parameter server. Its updaters outnumber the trainers a hundred to one, because labels cost what they cost there as here.
+what it was labelling stays in its tables, and is drawn again. The trainer is one learner or, with `--learners`, several that
+share each batch and add their gradients up. That is synchronous: the paper's trainers push gradients of batches of their own
+to a parameter server, asynchronously.
 
-The paper's replay is sharded and its logs are read by jobs of their own; here both tables live with the driver.
+Differs from the paper: both tables live with the driver, and what is drawn passes through it; updaters are sent the newest
+target networks after each update, not every few seconds.
 """
 
 from __future__ import annotations
