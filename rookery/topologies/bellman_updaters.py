@@ -50,7 +50,7 @@ from rookery.workers.learning.refiner import Refiner
 UNBOUNDED = 2**31 - 1  # updates: what is learned from is as old as the replay
 
 
-class Shares(NamedTuple):
+class TableShares(NamedTuple):
     """What is drawn for a batch of the learner's."""
 
     collected: int  # columns
@@ -97,14 +97,14 @@ class BellmanUpdaters:
         """Count the labelled batches at most: two of each updater, and those that the learner holds."""
         return 2 * span(self.updaters)[1] + self.prefetch + 1
 
-    def shares(self, table: TableSpec) -> Shares:
+    def shares(self, table: TableSpec) -> TableShares:
         """Divide a batch among the tables that it is drawn from."""
         logged = round(table.batch_size * table.demo_ratio)
         if (table.demo_ratio and not logged) or logged == table.batch_size:
             raise ValueError(f"--demo-ratio {table.demo_ratio:g} of {table.batch_size} columns: each table gives at least one")
         updates_per_insert = table.samples_per_insert / (table.batch_size * (1.0 - table.demo_ratio))
         collected = table.batch_size - logged
-        return Shares(collected, logged, updates_per_insert * collected / self.uses)
+        return TableShares(collected, logged, updates_per_insert * collected / self.uses)
 
     def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
         agent, (least, most), updaters = agents[MAIN], span(self.collectors), span(self.updaters)
@@ -161,7 +161,7 @@ class BellmanUpdaters:
             job.runtime.close()
 
 
-def _drawing(agent: Agent, columns: int, shares: Shares) -> Any:
+def _drawing(agent: Agent, columns: int, shares: TableShares) -> Any:
     """Return the agent as if its batches had so many columns, of which none is logged."""
     table = agent.needs.table._replace(batch_size=columns, ratio=shares.ratio, demo_ratio=0.0)
     return agent._replace(needs=agent.needs._replace(table=table))
