@@ -26,6 +26,7 @@ BENCHES = {
     "replay": "items per second into and out of a table, beside the memory that they move through",
     "central": "central beside local inference: steps/s at the same batch, and where the time goes",
     "returns": "two systems at equal steps: greedy returns over seeds, with intervals",
+    "contrastive": "CURL from pixels: with and without its loss at equal steps, one learner and two at equal wall time",
     "zoo": "returns at equal steps beside stable-baselines3 and rejax: IQM over seeds",
     "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",
     "compression": "bytes that codecs save on stored frames, and what reading them then costs",

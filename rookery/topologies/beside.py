@@ -16,9 +16,10 @@ from rookery.topologies.meters import Meters
 from rookery.topologies.plan import Plan
 from rookery.topologies.staleness import Staleness
 from rookery.types import PyTree
+from rookery.workers.learning.absorbing import Absorbed
 from rookery.workers.learning.auxiliary_worker import AuxiliaryWorker
 from rookery.workers.learning.gradient_worker import Found
-from rookery.workers.learning.learner import Absorbed, Learner
+from rookery.workers.learning.learner import Learner
 
 
 class Applying(NamedTuple):
