@@ -158,6 +158,9 @@ SYSTEMS: dict[str, System] = {
                 "replay": {"selector": "prioritized", "remover": "prioritized"},
             },
         ),
+        System("qt-opt", "qt_opt:QTOpt", "bellman_updaters:BellmanUpdaters",
+               "Q-learning over continuous actions, labelled by Bellman updaters", "Kalashnikov et al. 2018",
+               {"rollout_length": 4}),
         System("es", "es:ES", "evolution:Evolution", "evolution strategies: seeds and returns travel", "Salimans et al. 2017"),
         System("ars", "ars:ARS", "evolution:Evolution", "random search with linear policies", "Mania et al. 2018",
                {"population": 16, "num_envs": 8}),
@@ -282,6 +285,12 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # actions that are mostly at their bounds swing the car to the top now and then; with smaller ones it learns to save fuel
     Preset(("ppo",), "MountainCarContinuous-v0", {"network": {"initial_log_std": 1.0}, "total_steps": 300_000}),
+    # seven collectors, as the paper's robots; values are chances of success, so its loss is a cross-entropy between 0 and 1
+    Preset(("qt-opt",), "grasping", {
+        "num_envs": 7, "collectors": 7, "discount": 0.9, "value_range": (0.0, 1.0), "update_ratio": 0.5, "polyak": 0.01,
+        "learning_rate": 1e-3, "network": {"encoder": "shallow", "hidden": (128,)}, "replay": {"capacity": 50_000},
+        "total_steps": 15_000,
+    }),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
     Preset(("ppo",), "HalfCheetah-v*", {
         "num_envs": 16, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 3e-4, "discount": 0.98,

@@ -25,7 +25,7 @@ TOPOLOGY_PAGES = {"AsyncGradients": "async_gradients", "ParameterServer": "param
     name: name.lower() for name in ("Anakin", "Evolution")
 }
 SEEN = {"curl-sac": "pixel-reach", "async-curl-sac": "pixel-reach", "curl-rainbow": "ALE/Pong-v5"}  # images
-CONTINUOUS = ("ddpg:DDPG", "td3:TD3", "sac:SAC")
+CONTINUOUS = ("ddpg:DDPG", "td3:TD3", "sac:SAC", "qt_opt:QTOpt")
 UNNAMED = "Acrobot-v1"  # an environment that has no preset, so that defaults are those of the system itself
 
 

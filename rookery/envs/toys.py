@@ -1,9 +1,10 @@
 """Small environments, stepped as numpy arrays, for tests and first steps: each asks for one ability.
 
 A toy is a frozen dataclass of its options with four pure parts: its spaces, `start` (the state of new episodes),
-`step` (changes the state, gives the reward) and `observe`. Every episode of a toy has `length` steps. Random
-numbers are a hash of (seed, env id, incarnation, counter): they do not depend on the groups, and a snapshot is a
-few arrays. `optimal_return` and `random_return` are means per episode, of the best and of the uniform policy.
+`step` (changes the state, gives the reward) and `observe`. Every episode of a toy has `length` steps, or ends before where
+the state has an entry "over" that is set. Random numbers are a hash of (seed, env id, incarnation, counter): they do not
+depend on the groups, and a snapshot is a few arrays. `optimal_return` and `random_return` are means per episode, of the best
+and of the uniform policy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium import spaces as gs
 
+from rookery.envs.grasping import Grasping
 from rookery.types import Array, PyTree
 
 State = dict[str, Array]  # name -> [B, ...]
@@ -43,7 +45,7 @@ class Draws:
 
 
 class Toy(Protocol):
-    truncates: ClassVar[bool]  # does an episode end by truncation rather than by termination?
+    truncates: ClassVar[bool]  # is an episode of `length` steps truncated rather than terminated?
 
     @property
     def length(self) -> int: ...
@@ -394,6 +396,7 @@ TOYS: dict[str, type] = {
     "cue-recall": CueRecall,
     "deep-sea": DeepSea,
     "dict-obs": DictObservation,
+    "grasping": Grasping,
     "masked": Masked,
     "pixel-reach": PixelReach,
     "point-reach": PointReach,

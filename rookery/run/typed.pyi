@@ -358,6 +358,42 @@ class TwoLearnersFields(TypedDict, total=False):
     auxiliary_ratio: float | None
     max_staleness: int | None
 
+class QTOptFields(TypedDict, total=False):
+    rollout_length: int
+    discount: float
+    n_step: int
+    batch_size: int
+    gradient_steps: int
+    update_ratio: float
+    learning_rate: float
+    anneal: bool
+    adam_epsilon: float
+    samples: int
+    elites: int
+    iterations: int
+    polyak: float
+    target_lag: int | None
+    value_range: Sequence[float] | None
+    noise: float
+    epsilon: float
+    layer_norm: bool
+    random_steps: int | None
+    demo_ratio: float
+    demonstrations: str | None
+    normalise_observations: bool | None
+    reward_clip: float | None
+    network: NetworkConfigFields | NetworkConfig
+    replay: ReplayBufferFields | ReplayBuffer
+
+class BellmanUpdatersFields(TypedDict, total=False):
+    num_envs: int
+    collectors: int | str
+    groups: int
+    in_flight: int
+    updaters: int | str
+    uses: int
+    prefetch: int
+
 class ESFields(TypedDict, total=False):
     max_episode_steps: int
     sigma: float
@@ -425,6 +461,8 @@ class SACTwoLearnersFields(RunOptionsFields, SACFields, TwoLearnersFields, total
 class SACAnakinFields(RunOptionsFields, SACFields, AnakinFields, total=False): ...
 
 class DDPGActorLearnerFields(RunOptionsFields, DDPGFields, ActorLearnerFields, total=False): ...
+
+class QTOptBellmanUpdatersFields(RunOptionsFields, QTOptFields, BellmanUpdatersFields, total=False): ...
 
 class ESEvolutionFields(RunOptionsFields, ESFields, EvolutionFields, total=False): ...
 
@@ -709,6 +747,20 @@ def train(
     on_checkpoint: Any = ...,
     on_end: Any = ...,
     **options: Unpack[DDPGActorLearnerFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["qt-opt"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[QTOptBellmanUpdatersFields],
 ) -> Result: ...
 @overload
 def train(
@@ -1083,6 +1135,21 @@ class Trainer(_Trainer):
         on_checkpoint: Any = ...,
         on_end: Any = ...,
         **options: Unpack[DDPGActorLearnerFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["qt-opt"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[QTOptBellmanUpdatersFields],
     ) -> None: ...
     @overload
     def __init__(
