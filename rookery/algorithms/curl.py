@@ -51,7 +51,7 @@ from rookery.types import (
 NAME = "contrastive"
 
 
-class Place(NamedTuple):
+class EncoderPlace(NamedTuple):
     """Where an agent keeps its encoder."""
 
     part: str  # of the parameters: params[part]["encoder"]
@@ -72,7 +72,7 @@ def asked(config: Any) -> bool:
     return config.views.kind != "whole"
 
 
-def build(config: Any, spec: Spec, place: Place, *, num_updates: int | None, torso: Torso | None) -> Agent:
+def build(config: Any, spec: Spec, place: EncoderPlace, *, num_updates: int | None, torso: Torso | None) -> Agent:
     """Build the agent of a config for windows of its images and, where any are asked for, its contrastive steps."""
     views = views_of(spec, config.views, config.network.encoder)
     plain = dataclasses.replace(config, views=ViewsConfig(), contrastive_every=0)
@@ -118,7 +118,7 @@ def viewed(agent: Agent, views: Views) -> Agent:
     )  # fmt: skip
 
 
-def contrasted(agent: Agent, config: Any, views: Views, place: Place, encode: Encoding) -> Agent:
+def contrasted(agent: Agent, config: Any, views: Views, place: EncoderPlace, encode: Encoding) -> Agent:
     """Give an agent contrastive steps. config: `contrastive_every`, `contrastive_rate`, `encoder_polyak` of it."""
     optimizer = optimizers.adam(epsilon=config.adam_epsilon)
 
@@ -196,5 +196,5 @@ def contrasted(agent: Agent, config: Any, views: Views, place: Place, encode: En
 
     return agent._replace(
         init=init, learn=learn, gradients=None, apply=None, inspect=agent.inspect and inspect,
-        trained=(*(agent.trained or ()), NAME), auxiliary=Auxiliary(alone, gradients, apply, NAME),
+        trained=(*(agent.trained or ()), NAME), auxiliary=Auxiliary(alone, gradients, apply),
     )  # fmt: skip

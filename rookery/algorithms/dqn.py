@@ -115,7 +115,7 @@ class DQN:
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         if curl.asked(self):
-            return curl.build(self, spec, curl.Place("network", follows=False), num_updates=num_updates, torso=torso)
+            return curl.build(self, spec, curl.EncoderPlace("network", follows=False), num_updates=num_updates, torso=torso)
         atoms = support_of(self) if self.num_atoms > 1 else None
         network = q_network(
             spec, self.network, atoms=atoms, near_zero=self.value_range is None, dueling=self.dueling, noisy=self.noisy,

@@ -29,7 +29,7 @@ class Applying(NamedTuple):
     found: Found
 
 
-class Beside:
+class SecondLearner:
     """The fleet of an auxiliary loss, and its gradients on their way. A part of a Pipeline."""
 
     def __init__(self, plan: Plan, launched: Launched, name: str, *, ratio: float | None, staleness: Staleness) -> None:
