@@ -27,8 +27,7 @@ import optax
 from rookery import ops
 from rookery.algorithms import hyper, optimizers
 from rookery.algorithms.off_policy import polyak
-from rookery.networks import encoders
-from rookery.networks.config import ViewsConfig
+from rookery.networks import ViewsConfig, encoders
 from rookery.networks.network import observation_encoder
 from rookery.networks.shared import standardised
 from rookery.networks.torso import Encoding, Torso

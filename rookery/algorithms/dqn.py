@@ -35,8 +35,7 @@ from rookery.algorithms.minibatches import pieces
 from rookery.algorithms.priorities import PRIORITY_FLOOR, counted, first_priorities
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
-from rookery.networks import NetworkConfig, encoders
-from rookery.networks.config import ViewsConfig
+from rookery.networks import NetworkConfig, ViewsConfig, encoders
 from rookery.networks.convolution import inside_loop
 from rookery.networks.q_network import Noise, QNetwork, Values, q_network
 from rookery.networks.torso import Torso
