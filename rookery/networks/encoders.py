@@ -3,7 +3,7 @@
 | leaf of the space                 | is read as                                                                      |
 |-----------------------------------|---------------------------------------------------------------------------------|
 | Box, rank 0 or 1                  | numbers                                                                         |
-| Box, rank 2 to 4, image-like      | sides >= 36: Nature; sides >= 8: a small convolution; smaller boards: numbers   |
+| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 24: compact; >= 8: a small convolution; less: numbers   |
 | any other Box                     | numbers, flattened                                                              |
 | Discrete, MultiDiscrete           | one-hot                                                                         |
 | MultiBinary                       | numbers                                                                         |
@@ -47,13 +47,16 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, channels) of each layer
     "nature": ((8, 4, 32), (4, 2, 64), (3, 1, 64)),  # Mnih et al., 2015
     "shallow": ((8, 4, 16), (4, 2, 32)),  # Mnih et al., 2013 and 2016 (A3C); the shallow network of IMPALA
+    "compact": ((4, 2, 32), (4, 2, 64), (3, 1, 64)),  # Nature's at half the size: 32 x 32 becomes 4 x 4, as 64 x 64 there
     "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
 }
-FEATURES = {"nature": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
-AUTO_SIDES = {"nature": 36, "small": 8}  # the least that "auto" gives to each: a 3 x 3 window needs some room
+FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
+# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after the last convolution, and a
+# window of 3 x 3 needs some room. For boards, a small one costs 4 times the compact one on 32 x 32
+AUTO_SIDES = {"nature": 44, "compact": 24, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
-Kind = Literal["numbers", "one_hot", "nature", "shallow", "small", "impala"]
+Kind = Literal["numbers", "one_hot", "nature", "shallow", "compact", "small", "impala"]
 
 
 class Leaf(NamedTuple):
@@ -152,7 +155,7 @@ def _box(path: Path, space: gymnasium.spaces.Box, encoder: str) -> Leaf:
     image_like = space.dtype in (np.uint8, np.bool_) or len(space.shape) == 3 or (positive and high < math.inf)
     if encoder == "mlp" or not layout or not image_like or (encoder == "auto" and side < AUTO_SIDES["small"]):
         return Leaf(path, "numbers", scale=scale if space.dtype == np.uint8 else 1.0)
-    kind: Any = {"auto": "nature" if side >= AUTO_SIDES["nature"] else "small"}.get(encoder, encoder)
+    kind: Any = encoder if encoder != "auto" else next(kind for kind, least in AUTO_SIDES.items() if side >= least)
     if side < (least := least_side(kind)):
         raise ValueError(f"network.encoder={kind!r} needs sides >= {least}; observation {path} is {space.shape}.")
     return Leaf(path, kind, scale=scale if positive else 1.0, layout=layout)
