@@ -39,6 +39,7 @@ import numpy as np
 from rookery.networks import products, units
 from rookery.networks.config import NetworkConfig
 from rookery.networks.convolution import convolution, image_convolution, max_pool
+from rookery.spaces import UnsupportedSpace
 from rookery.types import Array, PyTree
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -51,8 +52,8 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, 
     "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
 }
 FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
-# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after the last convolution, and a
-# window of 3 x 3 needs some room. For boards, a small one costs 4 times the compact one on 32 x 32
+# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after the last convolution, and
+# a window of 3 x 3 needs some room. On 32 x 32 an update of SAC costs twice as much with the one for boards as with compact
 AUTO_SIDES = {"nature": 44, "compact": 24, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
@@ -74,10 +75,10 @@ class Leaf(NamedTuple):
 
 
 def leaves(space: gymnasium.Space, encoder: str = "auto") -> tuple[Leaf, ...]:
-    """List the leaves that an encoder reads, masks left out. TypeError names a leaf that cannot be read."""
+    """List the leaves that an encoder reads, masks left out. UnsupportedSpace names a leaf that cannot be read."""
     found = tuple(_leaf(path, leaf, encoder) for path, leaf in _walk(space, ()) if not _is_mask(path))
     if not found:
-        raise TypeError(f"The observation space {space} has nothing to encode: add an array besides the mask.")
+        raise UnsupportedSpace(f"The observation space {space} has nothing to encode: add an array besides the mask.")
     if encoder in FEATURES and all(leaf.kind != encoder for leaf in found):
         raise ValueError(f"network.encoder={encoder!r} reads images, and the observation {space} has none; use 'auto'.")
     return found
@@ -141,7 +142,7 @@ def _leaf(path: Path, space: gymnasium.Space, encoder: str) -> Leaf:
     if isinstance(space, spaces.Box):
         return _box(path, space, encoder)
     name = "observation" + "".join(f"[{key!r}]" for key in path)
-    raise TypeError(
+    raise UnsupportedSpace(
         f"{name} is a {type(space).__name__} space ({space}), which no encoder reads. Wrap the environment so that it "
         f"becomes a Box, Discrete, MultiDiscrete or MultiBinary, drop it, or give a torso of your own."
     )
@@ -194,6 +195,7 @@ class Encoder(nn.Module):
     parts: tuple[Leaf, ...]
     config: NetworkConfig
     layer_norm: bool = False  # of the MLP: Ba et al. 2016, before the activation
+    norm_images: bool = False  # the dense layer of an image is normalised and bounded by tanh (Yarats et al. 2019, SAC-AE)
 
     @nn.compact
     def __call__(self, observation: PyTree) -> Array:
@@ -236,6 +238,7 @@ class Encoder(nn.Module):
         if leaf.layout == "NHWC":
             x = x.transpose(0, 2, 3, 1, 4).reshape(B, *x.shape[2:4], -1)
         common: dict[str, Any] = {"scale": leaf.scale, "channels_first": leaf.layout == "CHW", "name": f"image_{index}"}
+        common["norm"] = self.norm_images
         return Impala(**common)(x) if leaf.kind == "impala" else Convolutions(leaf.kind, **common)(x)
 
 
@@ -258,6 +261,7 @@ class Convolutions(nn.Module):
     kind: str
     scale: float
     channels_first: bool
+    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -269,7 +273,7 @@ class Convolutions(nn.Module):
             else:
                 x = convolution(x, kernel, stride=stride)
             x = _relu(x + bias)
-        return _relu(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)))
+        return _features(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)), self.norm)
 
 
 class Impala(nn.Module):
@@ -277,6 +281,7 @@ class Impala(nn.Module):
 
     scale: float
     channels_first: bool
+    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -294,13 +299,17 @@ class Impala(nn.Module):
             x = max_pool(x + bias)
             for block in range(2):
                 x = x + self._residual(x, f"section_{section}_block_{block}")
-        return _relu(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)))
+        return _features(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)), self.norm)
 
     def _residual(self, x: Array, name: str) -> Array:
         for index in range(2):
             kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
             x = convolution(_relu(x), kernel, padding="SAME") + bias
         return x
+
+
+def _features(x: Array, norm: bool) -> Array:
+    return units.told(nn.tanh(nn.LayerNorm(name="norm")(x))) if norm else _relu(x)
 
 
 def _relu(x: Array) -> Array:
