@@ -112,7 +112,7 @@ def command(options: Options, system: str, seed: int) -> list[str]:
     """Return our command line: it runs for as long as the window needs, or until an evaluation reaches the target."""
     words = [system, "--env", options.env, *shlex.split(options.options)]
     if options.part == "speed":
-        until = ["--seconds", f"{options.seconds + SETTLE_SECONDS + 4:g}", "--eval-episodes", "0"]
+        until = ["--seconds", f"{options.seconds + SETTLE_SECONDS + 6:g}", "--eval-episodes", "0"]
     else:
         from rookery.commands import parsing
 
@@ -130,7 +130,8 @@ def _ours(options: Options, system: str, seed: int) -> Run:
         if kind == "rate" and not done.failure:
             rows, until = read_metrics(Path(done.answer["run"])), done.answer["seconds"]
             window = steady(rows, warm=SETTLE_SECONDS, length=options.seconds, until=until)
-            found["steps_per_s"] = window.env_steps_per_s if window else None
+            late = {"steps_per_s": None, "failure": "it ended before the window did: more --seconds"}
+            found |= {"steps_per_s": window.env_steps_per_s} if window else late
     return found
 
 
