@@ -40,7 +40,7 @@ class ReplayConfigFields(TypedDict, total=False):
     beta: float
     remover: Literal["fifo", "lifo", "min_heap", "prioritized"]
     max_times_sampled: int
-    stack: int
+    stack: int | None
     shards: int
     save_megabytes: int
     save_files: bool
@@ -55,7 +55,7 @@ class ReplayBufferFields(TypedDict, total=False):
     beta: float
     remover: Literal["fifo", "lifo", "min_heap", "prioritized"]
     max_times_sampled: int
-    stack: int
+    stack: int | None
     shards: int
     save_megabytes: int
     save_files: bool
@@ -336,6 +336,42 @@ class SACFields(TypedDict, total=False):
     network: NetworkConfigFields | NetworkConfig
     replay: ReplayBufferFields | ReplayBuffer
 
+class QTOptFields(TypedDict, total=False):
+    rollout_length: int
+    discount: float
+    n_step: int
+    batch_size: int
+    gradient_steps: int
+    update_ratio: float
+    learning_rate: float
+    anneal: bool
+    adam_epsilon: float
+    samples: int
+    elites: int
+    iterations: int
+    polyak: float
+    target_lag: int | None
+    value_range: Sequence[float] | None
+    noise: float
+    epsilon: float
+    layer_norm: bool
+    random_steps: int | None
+    demo_ratio: float
+    demonstrations: str | None
+    normalise_observations: bool | None
+    reward_clip: float | None
+    network: NetworkConfigFields | NetworkConfig
+    replay: ReplayBufferFields | ReplayBuffer
+
+class BellmanUpdatersFields(TypedDict, total=False):
+    num_envs: int
+    collectors: int | str
+    groups: int
+    in_flight: int
+    updaters: int | str
+    uses: int
+    prefetch: int
+
 class ESFields(TypedDict, total=False):
     max_episode_steps: int
     sigma: float
@@ -401,6 +437,8 @@ class SACSyncFields(RunOptionsFields, SACFields, SyncFields, total=False): ...
 class SACAnakinFields(RunOptionsFields, SACFields, AnakinFields, total=False): ...
 
 class DDPGActorLearnerFields(RunOptionsFields, DDPGFields, ActorLearnerFields, total=False): ...
+
+class QTOptBellmanUpdatersFields(RunOptionsFields, QTOptFields, BellmanUpdatersFields, total=False): ...
 
 class ESEvolutionFields(RunOptionsFields, ESFields, EvolutionFields, total=False): ...
 
@@ -671,6 +709,20 @@ def train(
     on_checkpoint: Any = ...,
     on_end: Any = ...,
     **options: Unpack[DDPGActorLearnerFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["qt-opt"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[QTOptBellmanUpdatersFields],
 ) -> Result: ...
 @overload
 def train(
@@ -1030,6 +1082,21 @@ class Trainer(_Trainer):
         on_checkpoint: Any = ...,
         on_end: Any = ...,
         **options: Unpack[DDPGActorLearnerFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["qt-opt"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[QTOptBellmanUpdatersFields],
     ) -> None: ...
     @overload
     def __init__(
