@@ -46,14 +46,15 @@ def options(drivers: Path, *words: str) -> continuous.Options:
 def test_all_take_turns_and_the_steps_of_a_window_are_judged_against_both_peers(drivers, monkeypatch: pytest.MonkeyPatch):
     commands: list[list[str]] = []
     monkeypatch.setattr(process, "rookery", rookery_at(150, commands))
-    part = {"part": "learner", "frames/s": 500.0, "cpu_µs": 4000.0, "share": "most"}
-    bar = {"what": "share of the limit reached", "value": 0.8, "bar": 0.75, "at_least": True, "met": True}
-    monkeypatch.setattr(continuous, "_roofline", lambda *_: process.Finished(1.0, {"rows": [part], "verdicts": [bar]}, None))
+    alone = lambda part, rate: {"part": part, "frames/s": rate, "cpu_µs": 2e6 / rate, "share": "some"}
+    parts = [*(alone(part, 800.0) for part in continuous.PARTS), alone(continuous.LIMIT, 187.5), alone("whole system", 90.0)]
+    monkeypatch.setattr(continuous, "_roofline", lambda *_: process.Finished(1.0, {"rows": parts}, None))
     (found,) = continuous.measure(options(drivers, "--rounds", "2"))
     assert [(row["arm"], row["steps/s"]) for row in found.rows] == [
-        ("rookery", 150.0), ("sbx", 100.0), ("stable-baselines3", 50.0), ("learner", 500.0),
+        ("rookery", 150.0), ("sbx", 100.0), ("stable-baselines3", 50.0), ("environment", 800.0), ("inference", 800.0),
+        ("table", 800.0), ("learner", 800.0), ("limit of the parts", 187.5),
     ]  # fmt: skip
-    assert found.rows[3]["cpu_µs_per_step"] == 4000.0
+    assert found.rows[3]["cpu_µs_per_step"] == 2500.0 and found.rows[0]["cpu_µs_per_step"] is None
     assert [(v.value, v.bar, v.met) for v in found.verdicts] == [(1.5, 1.6, False), (3.0, 1.6, True), (0.8, 0.75, True)]
     assert next(run["arm"] for run in found.runs if run.get("seed") == 1) == "sbx", "the order rotates"
     assert len(commands) == 2 and str(drivers) not in json.dumps(found.to_dict()) and not found.failures
