@@ -157,6 +157,14 @@ class Needs(NamedTuple):
     table: Any = None  # rookery.data.config.TableSpec: learn() is given batches from such a table; None: whole rollouts
 
 
+class Auxiliary(NamedTuple):
+    """A loss beside the main one with an optimizer of its own: `learn` is `alone`, then a step of it on the same batch."""
+
+    alone: Callable[[TrainState, Batch, Array], Learned]  # (state, batch, key)
+    gradients: Callable[[PyTree, PyTree, Batch, Array], Gradients]  # (params, slow, batch, key)
+    apply: Callable[[TrainState, PyTree], TrainState]  # (state, tree of its gradients) -> it is no update
+
+
 class Agent(NamedTuple):
     """All that workers and topologies may know of an algorithm. Every function is pure and can be jitted."""
 
@@ -187,6 +195,8 @@ class Agent(NamedTuple):
     refine: Callable[[PyTree, PyTree, Batch, Array], Batch] | None = None
     #   (params, slow, batch, key) -> batch: what workers between a table and the learner make of what is drawn (labelled
     #   targets, searches repeated with newer parameters). Columns and `key` stay; extras may be added. None: nothing to refine
+    auxiliary: Auxiliary | None = None
+    #   a loss that may be computed by a worker beside the learner (CURL's contrastive one); None: there is none
 
 
 class Algorithm(Protocol):

@@ -16,8 +16,8 @@ from rookery.run.trainer import Trainer
 
 ALGORITHMS = {entry.algorithm.split(":")[1]: entry.algorithm_class for entry in systems.SYSTEMS.values()}
 ON_POLICY, OFF_POLICY = ("PPO", "A2C", "PG"), ("VTrace", "APPO")
-REPLAYED = ("DDPG", "TD3", "SAC")  # actor and critics, from replay
-CONTINUOUS = ("DDPG", "TD3")
+REPLAYED = ("DDPG", "TD3", "SAC", "QTOpt")  # critics, and most of them actors, from replay
+CONTINUOUS = ("DDPG", "TD3", "QTOpt")
 RIGHT: dict[str, tuple[str, ...]] = {  # by hand: what `refuses` must come to
     "Sync": (*ON_POLICY, *OFF_POLICY, *REPLAYED, "DQN", "R2D2"),
     "ActorLearner": (*OFF_POLICY, *REPLAYED, "DQN", "R2D2"),
@@ -26,12 +26,14 @@ RIGHT: dict[str, tuple[str, ...]] = {  # by hand: what `refuses` must come to
     "Gossip": ("A2C", "PG", *OFF_POLICY, "DQN"),  # likewise
     "Anakin": (*ON_POLICY, *OFF_POLICY, *REPLAYED, "DQN"),
     "Evolution": ("ES", "ARS"),
+    "TwoLearners": ("SAC", "DQN"),  # from images, with contrastive steps
+    "BellmanUpdaters": ("QTOpt",),
 }
 CELLS = [(algorithm, topology) for topology in RIGHT for algorithm in ALGORITHMS]
 SMALL: dict[str, Any] = {
     "num_envs": 4, "rollout_length": 4, "minibatches": 2, "epochs": 1, "batch_size": 8, "sequence_length": 4, "burn_in": 4,
     "n_step": 2, "population": 4, "max_episode_steps": 20, "workers": 2, "peers": 2, "eval_episodes": 0, "updates_per_call": 2,
-    "best": 1,
+    "best": 1, "samples": 8, "elites": 2, "updaters": 2,
 }  # fmt: skip
 REPLAY = {"capacity": 400, "min_size": 8, "samples_per_insert": 2.0}
 
@@ -49,6 +51,8 @@ def cell(algorithm: str, topology: str, **options: Any) -> Config:
         small |= {"update_ratio": 0.25, "gradient_steps": 1, "replay": {"capacity": 400, "min_size": 8}}
     if algorithm == "DQN" and topology in ("AsyncGradients", "Gossip"):
         small["fresh"] = True
+    if algorithm in ("SAC", "DQN") and topology == "TwoLearners":
+        small |= {"views": {"kind": "shift"}, "contrastive_every": 1, "env_options": {"rows": 8, "columns": 8}}
     env = "jax:Pendulum-v1" if algorithm in CONTINUOUS else "jax:catch"
     return resolve(made, env=env, topology=driven, **small | options)
 

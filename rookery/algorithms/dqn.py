@@ -30,16 +30,16 @@ import numpy as np
 import optax
 
 from rookery import ops
-from rookery.algorithms import hyper, inspection, normalisers, optimizers, reward_unit
+from rookery.algorithms import curl, hyper, inspection, normalisers, optimizers, reward_unit
 from rookery.algorithms.minibatches import pieces
 from rookery.algorithms.priorities import PRIORITY_FLOOR, counted, first_priorities
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
-from rookery.networks import NetworkConfig, encoders
+from rookery.networks import NetworkConfig, ViewsConfig, encoders
 from rookery.networks.convolution import inside_loop
 from rookery.networks.q_network import Noise, QNetwork, Values, q_network
 from rookery.networks.torso import Torso
-from rookery.ranges import Count, Finite, Long, Positive, Range, Rate, Share
+from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 MIXED = ((0.4, 0.1), (0.7, 0.01), (1.0, 0.5))  # up to that share of the environments, that last epsilon
@@ -51,7 +51,9 @@ GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill [0, 1) evenly, howe
 class DQN:
     """Q-learning from replay; every part of Rainbow is a switch."""
 
-    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "epsilon", "error_clip", "max_gradient_norm", "discount")
+    leaves: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "epsilon", "error_clip", "max_gradient_norm", "contrastive_rate", "encoder_polyak", "discount",
+    )
     #   may change while a run goes on (see hyper.py)
     rollout_length: Count = 4
     """Steps of every environment between two visits to the table."""
@@ -91,6 +93,13 @@ class DQN:
     """Divide rewards by the mean size of those that are not 0; None: unless a clip or a value range gives them their unit."""
     normalise_observations: bool | None = None
     """By running mean and deviation; None: those numbers of vectors that have no bounds, or bounds beyond ±100."""
+    contrastive_every: Natural = 0
+    """Updates for each contrastive step of the encoder (CURL), on the same batch; 0: none. Needs --views.kind."""
+    contrastive_rate: Rate = 1e-3
+    """Learning rate of the contrastive steps."""
+    encoder_polyak: Share = 0.025
+    """Share of the way that CURL's momentum encoder goes to the newest one, each update."""
+    views: ViewsConfig = field(default_factory=ViewsConfig)
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(hidden=(128, 128), activation="relu"))
     replay: ReplayConfig = field(default_factory=ReplayConfig)
 
@@ -114,6 +123,8 @@ class DQN:
         return 0 if self.fresh else self.replay.min_size
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        if curl.asked(self):
+            return curl.build(self, spec, curl.EncoderPlace("network", follows=False), num_updates=num_updates, torso=torso)
         atoms = support_of(self) if self.num_atoms > 1 else None
         network = q_network(
             spec, self.network, atoms=atoms, near_zero=self.value_range is None, dueling=self.dueling, noisy=self.noisy,
@@ -267,7 +278,7 @@ class DQN:
 
         table = TableSpec(
             self.replay, self.samples_per_update, n_step=self.n_step, reward_clip=self.reward_clip,
-            anneal_batches=num_updates if prioritized and not ladder else None,
+            anneal_batches=num_updates if prioritized and not ladder else None, frames=columns.frames_of(spec),
         )  # fmt: skip
         needs = Needs(self.rollout_length, self.discount, replay=not self.fresh, table=None if self.fresh else table)
         inspect = inspection.of_values(

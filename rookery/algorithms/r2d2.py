@@ -135,7 +135,7 @@ class R2D2:
 
         table = TableSpec(
             self.replay, self.batch_size, sequence_length=self.burn_in + self.sequence_length, burn_in=self.burn_in,
-            eta=self.eta, demo_ratio=self.demo_ratio,
+            eta=self.eta, demo_ratio=self.demo_ratio, frames=columns.frames_of(spec),
         )  # fmt: skip
         needs = Needs(self.rollout_length, self.discount, replay=True, previous=True, table=table)
         return Agent(

@@ -4,8 +4,23 @@ as they are."""
 from __future__ import annotations
 
 import numpy as np
+from gymnasium import spaces as gs
 
-from rookery.types import Array
+from rookery import spaces
+from rookery.types import Array, Spec
+
+
+def is_stack(shape: tuple[int, ...], frames: int) -> bool:
+    """Tell whether an array of an observation is so many frames, on its first axis."""
+    return frames > 0 and len(shape) >= 3 and shape[0] == frames
+
+
+def frames_of(spec: Spec) -> int:
+    """Return how many frames the pool stacks to the images of an observation; 0: none, or what is no stack looks like one."""
+    frames = getattr(spec.pool, "frame_stack", 1)
+    alike = [(keys, leaf) for _, keys, leaf in spaces.leaves(spec.observation) if is_stack(leaf.shape or (), frames)]
+    stacks = all(isinstance(leaf, gs.Box) and "action_mask" not in keys for keys, leaf in alike)
+    return frames if frames > 1 and alike and stacks else 0
 
 
 def n_step(

@@ -28,8 +28,8 @@ class ReplayBuffer:
     """What is evicted when the table is full; prioritized: low priorities first (exponent -0.4)."""
     max_times_sampled: Natural = 0
     """Evict an item once it was sampled this often; 0: never."""
-    stack: Annotated[int, Range(0, 255)] = 0
-    """Frame stack of the observations: store each frame once and restack on sampling; 0: store observations as they are."""
+    stack: Annotated[int, Range(0, 255)] | None = None
+    """Frames of an observation, each of which is stored once; 0: observations as they are; None: what the pool stacks."""
     shards: Workers = 1
     """Replay shards, one actor each (--runtime ray; on local: in the driver)."""
     save_megabytes: Natural = 1024
@@ -60,8 +60,14 @@ class TableSpec(NamedTuple):
     extras: tuple[str, ...] = ()  # of what act() or process() wanted remembered: those that are stored, and learned from
     anneal_batches: int | None = None  # beta goes to 1 over so many batches; None: it stays
     ratio: float | None = None  # samples per insert, of an algorithm that counts its gradient steps; None: the config's
+    frames: int = 0  # that the pool stacks to each image: see columns.frames_of
 
     @property
     def samples_per_insert(self) -> float:
         """How often an item is sampled, on average."""
         return self.config.samples_per_insert if self.ratio is None else self.ratio  # type: ignore[attr-defined]
+
+    @property
+    def stack(self) -> int:
+        """Frames of an observation that are stored one by one; 0: observations are stored as they are."""
+        return self.frames if self.config.stack is None else self.config.stack

@@ -17,7 +17,7 @@ from rookery.data.chunks import NOTHING, Store, row_bytes
 from rookery.data.config import TableSpec
 from rookery.data.demonstrations import Demonstrations
 from rookery.data.interface import Part, Taken
-from rookery.data.items import ItemTable, Mixture, importance_weights
+from rookery.data.items import ItemTable, Mixture, Sample, importance_weights
 from rookery.data.limiter import Limiter
 from rookery.data.queue import Queue
 from rookery.trees import ArraySpec, tree_leaves, tree_map
@@ -101,7 +101,8 @@ def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
     limiter_for(specs, needs.table, collectors=num_envs // specs.reward.shape[1])
     nbytes = layout.num_chunks * layout.chunk_rows * row_bytes(layout.columns)
     what = f"a replay of {needs.table.config.capacity:,} steps"
-    memory.check_fits(nbytes, what=what, remedy="lower --replay.capacity, or store frames singly with --replay.stack")
+    each = f"a step takes {nbytes / needs.table.config.capacity:,.0f} bytes"
+    memory.check_fits(nbytes, what=what, remedy=f"lower --replay.capacity, {each}")
     return nbytes
 
 
@@ -113,7 +114,7 @@ class _Layout:
         small = lambda dtype: ArraySpec((), np.dtype(dtype))
         row = lambda tree: tree_map(lambda s: ArraySpec(tuple(s.shape[2:]), s.dtype), tree)
         self.columns: dict[str, PyTree] = {
-            "observation": tree_map(self.frame(config.stack), row(specs.observation)),
+            "observation": tree_map(self.frame(table.stack), row(specs.observation)),
             "action": row(specs.action),
             "reward": small(np.float32),
             "discount": small(np.float32),
@@ -134,7 +135,7 @@ class _Layout:
         else:
             self.columns |= {"n_reward": small(np.float32), "n_discount": small(np.float32), "span": small(np.uint8)}
             self.ahead = table.n_step
-        self.behind = max(0, config.stack - 1)
+        self.behind = max(0, table.stack - 1)
         rows = max(self.behind, min(CHUNK_ROWS, config.capacity // (8 * num_lanes)), 4)
         self.chunk_rows = -(-rows // T) * T if table.sequence_length else rows
         hops = -(-self.ahead // self.chunk_rows)
@@ -148,7 +149,7 @@ class _Layout:
         """Return a function from a leaf's spec to what is stored of it: of a stack of frames, one frame."""
 
         def of(spec: ArraySpec) -> ArraySpec:
-            return ArraySpec(spec.shape[1:], spec.dtype) if is_stack(spec.shape, stack) else spec
+            return ArraySpec(spec.shape[1:], spec.dtype) if columns.is_stack(spec.shape, stack) else spec
 
         return of
 
@@ -161,10 +162,6 @@ def _declared(specs: Rollout, table: TableSpec) -> tuple[str, ...]:
             f"the table is to store the extras {', '.join(missing)}, and a rollout has {there}: act() or process() gives them"
         )
     return table.extras
-
-
-def is_stack(shape: tuple[int, ...], stack: int) -> bool:
-    return stack > 0 and len(shape) >= 3 and shape[0] == stack
 
 
 class Replay:
@@ -249,14 +246,14 @@ class Replay:
 
     def insert(self, rollout: Rollout, priorities: np.ndarray | None = None, *, into: ItemTable | None = None) -> int:
         """Store a rollout; return how many items it made. into: another table over the same store."""
-        T, config = len(rollout.reward), self._config
+        T = len(rollout.reward)
         store, stream, step = self.store, rollout.stream, rollout.step
         lanes = store.lanes_of(stream)
         self._make_room(lanes, stream, step, T)
         reward, clip = rollout.reward, self._spec.reward_clip
         if clip is not None:
             reward = np.clip(reward, -clip, clip)
-        frames = tree_map(lambda x: x[:, :, -1] if is_stack(x.shape[2:], config.stack) else x, rollout.observation)
+        frames = tree_map(lambda x: x[:, :, -1] if columns.is_stack(x.shape[2:], self._spec.stack) else x, rollout.observation)
         rows: dict[str, PyTree] = {
             "observation": tree_map(lambda x: x[:-1], frames), "action": rollout.action, "reward": reward,
             "discount": rollout.discount, "valid": rollout.valid, "version": rollout.version, "weight": rollout.weight,
@@ -265,14 +262,14 @@ class Replay:
         if priorities is not None:
             rows["priority"] = priorities
         heads: dict[str, PyTree] = {"observation": tree_map(lambda x: x[-1], frames)}
-        if config.stack:
+        if self._spec.stack:
             ages, known = self._ages(lanes, rollout)
             rows["age"], heads["age"] = ages[:-1], ages[-1]
         appended = store.append(stream, step, rows, heads)
         begun = appended.length == 0
         self._recent[lanes[begun]] = NOTHING
         starts, eligible = self._sequence_items(appended, rollout) if self._sequences else self._transitions(appended)
-        if config.stack and not self._sequences and not known.all():
+        if self._spec.stack and not self._sequences and not known.all():
             eligible &= ~np.isin(starts, appended.rows[~known[:-1]])
         chosen = starts[eligible]
         given = None if priorities is None else self._priorities(chosen)
@@ -323,7 +320,7 @@ class Replay:
 
         It is not where rows of a stream were lost, until an episode starts or the stack is full again.
         """
-        most = self._config.stack - 1
+        most = self._spec.stack - 1
         goes_on = self.store.continues(lanes, rollout.stream, rollout.step)
         new = ~goes_on & (rollout.step == 0)
         first = np.concatenate([(np.where(goes_on, self._first[lanes], new))[None], rollout.valid == 0])
@@ -343,6 +340,18 @@ class Replay:
         """Sample a batch; None when the limiter refuses or every slot is being learned from."""
         if not self._free_slots or (sample := self._sampled.sample(self._spec.batch_size)) is None:
             return None
+        taken = self._taken(sample)
+        self.batches += 1
+        return taken
+
+    def draw(self) -> Taken | None:
+        """Sample a batch for whoever reads beside the learner, of what was played: the limiter does not count it, so that it
+        changes no ratio. None: there is none yet, or every slot is being read."""
+        if not self._free_slots or (sample := self.table.look(self._spec.batch_size)) is None:
+            return None
+        return self._taken(sample)
+
+    def _taken(self, sample: Sample) -> Taken:
         slot = self._free_slots.pop()
         rollout, column, store = self._slots[slot], self.store.columns, self.store
         if self._sequences:
@@ -365,7 +374,6 @@ class Replay:
         rollout.stream[:], rollout.step[:] = store.origin(sample.rows)
         self._weights[slot][:] = importance_weights(sample, self._beta()) if self._config.selector == "prioritized" else 1.0
         self._keys[slot] = sample.keys
-        self.batches += 1
         return Taken(slot, Batch(rollout, self._weights[slot], sample.keys))
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:
@@ -385,7 +393,7 @@ class Replay:
         if to.ndim == rows.ndim + kept.ndim - 1:
             copies.take(kept, rows, to)
             return
-        back = np.arange(self._config.stack - 1, -1, -1)
+        back = np.arange(self._spec.stack - 1, -1, -1)
         age = self.store.columns["age"][rows]
         missing = age[..., None] < back
         steps = np.minimum(back, age[..., None])

@@ -33,7 +33,7 @@ from rookery import spaces
 from rookery.envs.atari import AtariPool, is_atari
 from rookery.envs.jax.sources import Peeked, build, is_jax_id, kind_of
 from rookery.envs.named import resolved
-from rookery.envs.options import take_pool_options
+from rookery.envs.options import take_pixel_options, take_pool_options
 from rookery.envs.pools.adapted import AdaptedPool, adapted_spec
 from rookery.envs.pools.envpool_pool import EnvpoolPool
 from rookery.envs.pools.pool import EnvironmentFailed, OnNan
@@ -44,12 +44,13 @@ from rookery.envs.pools.vectorised import VectorisedPool
 from rookery.envs.processes.process_count import CannotMake, ProcessCount
 from rookery.envs.python_envs import Placement, Processes, Source
 from rookery.envs.registry import EnvInfo, UnknownEnvironment, catalogue, find, missing_dependency
+from rookery.envs.rendering import CannotDraw
 from rookery.envs.toys import TOYS
 from rookery.types import EnvPool, Spec
 
 __all__ = [
-    "EnvInfo", "EnvironmentFailed", "Incident", "Processes", "Restarts", "UnknownEnvironment", "catalogue", "chosen",
-    "env_maker", "is_one_vector", "make", "resolved", "spec_of",
+    "EnvInfo", "EnvironmentFailed", "Incident", "Processes", "Restarts", "UnknownEnvironment", "as_played", "catalogue",
+    "chosen", "env_maker", "is_one_vector", "make", "resolved", "spec_of",
 ]  # fmt: skip
 
 EnvId = str | Callable[..., gymnasium.Env] | Any  # Any: an environment written in JAX, see jax/sources.py
@@ -88,6 +89,11 @@ def make(
     return pool if adaptation is None else AdaptedPool(pool, adaptation)
 
 
+def as_played(id: EnvId, num_envs: int, **rest: Any) -> EnvPool:
+    """Make a pool in this process that answers as its environments do. rest: what `take_pool_options` leaves of the options."""
+    return _make(resolved(id), num_envs, rest, Placement(), seed=0, groups=1)
+
+
 def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
     """Return the canonical spaces of an environment (see rookery.spaces); makes one and closes it.
 
@@ -95,7 +101,7 @@ def spec_of(id: EnvId, *, processes: Processes = 0, **options: Any) -> Spec:
     """
     id = resolved(id)
     adaptation, rest = take_pool_options(id, options)
-    if isinstance(maker := maker_of(id, rest), Passed):
+    if isinstance(maker := maker_of(id, take_pixel_options(id, rest)[1]), Passed):
         spec = spaces.spec_of(*single_spaces(maker.env, type(id).__name__), type(id).__name__)
         return spec if adaptation is None else adapted_spec(spec, adaptation)
     if processes == "auto" and (source := _source(id, rest)) is not None:
@@ -130,16 +136,38 @@ def env_maker(id: EnvId, **options: Any) -> Callable[[], gymnasium.Env] | None:
 
 def _source(id: EnvId, options: dict[str, Any]) -> Source | None:
     """Return the factory of environments that Python steps one by one; None where another pool steps them all."""
+    seen, options = take_pixel_options(id, options)
     if not isinstance(id, str):
-        return None if kind_of(id) or maker_of(id, options) else Source(id, options)
-    if id in TOYS or is_jax_id(id) or id.startswith("envpool:"):
-        return None
-    spec = find(id)
-    return None if is_atari(id) or _steps_as_numpy(spec) else Source(id, options, spec)
+        spec, apart = None, bool(kind_of(id) or maker_of(id, options))
+    elif id in TOYS or is_jax_id(id) or id.startswith("envpool:"):
+        spec, apart = None, True
+    else:
+        spec = find(id)
+        apart = is_atari(id) or spec.entry_point is None or (seen is None and _steps_as_numpy(spec))
+    if seen is not None and apart:
+        raise CannotDraw(_why_not_seen(id, "pixels" if seen.size else "action_repeat"))
+    return None if apart else Source(id, options, spec, seen)
+
+
+def _why_not_seen(id: EnvId, option: str) -> str:
+    name = id if isinstance(id, str) else getattr(id, "__name__", type(id).__name__)
+    if isinstance(id, str) and is_atari(id):
+        return f"{name!r} is seen by its frames as it is: for {option}, its own options are height, width and frame_skip"
+    return (
+        f"{name!r} is stepped as arrays, many at once: {option} is for environments that Python steps one by one, such as "
+        "Gymnasium's and your own gymnasium.Env"
+    )
 
 
 def _make(id: EnvId, num_envs: int, options: dict[str, Any], where: Placement, *, seed: int, groups: int) -> EnvPool:
     common: dict[str, Any] = {"seed": seed, "groups": groups}
+    seen, plain = take_pixel_options(id, options)
+    if seen is not None and (source := _source(id, options)) is not None:
+        try:
+            return source.pool(num_envs, where, **common)
+        except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+            raise missing_dependency(source.name, error) from error
+    options = plain
     if not isinstance(id, str):
         if kind_of(id):
             return _jax_pool(id, options, num_envs, **common)

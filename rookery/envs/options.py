@@ -1,5 +1,7 @@
 """Options that every pool has, whatever steps its environments: how observations and rewards reach the agent.
 
+Those of `pixels` (rendered frames, repeated actions) are for environments that Python steps one by one.
+
 They stand among `env_options` and are saved with the run, so that evaluation and `rookery.load` see what training saw. An
 environment that has an option of the same name (Atari's `grayscale`, a parameter of your own class) keeps it for itself.
 """
@@ -13,7 +15,9 @@ from typing import Any
 
 import gymnasium
 
+from rookery.envs import pixels
 from rookery.envs.atari import AtariOptions, is_atari
+from rookery.envs.pixels import PixelOptions
 from rookery.envs.toys import TOYS
 
 
@@ -40,14 +44,30 @@ NAMES = tuple(field.name for field in fields(PoolOptions))
 
 
 def take_pool_options(env: Any, options: dict[str, Any]) -> tuple[PoolOptions | None, dict[str, Any]]:
-    """Split options into (the pool's, or None where there are none; what is left for the environment itself)."""
-    mine = {name: value for name, value in options.items() if name in NAMES}
-    if mine:
-        taken = _own_names(env)
-        mine = {name: value for name, value in mine.items() if name not in taken}
+    """Split options into (the pool's, or None where there are none; what is left for the environment itself).
+
+    Rendered frames are seen several at a time unless `frame_stack` says otherwise.
+    """
+    if _ours(env, options, pixels.NAMES).get("pixels") is not None:
+        options = _ours(env, {"frame_stack": pixels.STACK}, NAMES) | options
+    mine = _ours(env, options, NAMES)
     if not mine:
         return None, options
     return PoolOptions(**mine), {name: value for name, value in options.items() if name not in mine}
+
+
+def take_pixel_options(env: Any, options: dict[str, Any]) -> tuple[PixelOptions | None, dict[str, Any]]:
+    """Split what `take_pool_options` left into (how one environment is seen, None: as it is; its own options)."""
+    mine = _ours(env, options, pixels.NAMES)
+    seen = PixelOptions(**mine)
+    return None if seen == PixelOptions() else seen, {name: value for name, value in options.items() if name not in mine}
+
+
+def _ours(env: Any, options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options of these names that the environment does not keep for itself."""
+    mine = {name: value for name, value in options.items() if name in names}
+    taken = _own_names(env) if mine else set()
+    return {name: value for name, value in mine.items() if name not in taken}
 
 
 def neutral_value(env: Any, name: str) -> Any:
@@ -69,7 +89,10 @@ def _own_names(env: Any) -> set[str]:
         return set()
     creator: Any = spec.entry_point
     if isinstance(creator, str):
-        creator = gymnasium.envs.registration.load_env_creator(creator)
+        try:
+            creator = gymnasium.envs.registration.load_env_creator(creator)
+        except Exception:  # what it misses is told when it is made
+            return set(spec.kwargs)
     return set(spec.kwargs) | _parameters(creator)
 
 

@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rookery.envs.gym_envs import MakeEnv
+from rookery.envs.pixels import PixelOptions, make_seen
 from rookery.envs.pools.pool import OnNan
 from rookery.envs.pools.serial import SerialPool
 from rookery.envs.processes import fork_server
@@ -41,11 +42,17 @@ class Placement:
 class Source:
     """One kind of environment: a callable, or an id of Gymnasium's, with its options."""
 
-    def __init__(self, id: str | Callable[..., gymnasium.Env], options: dict[str, Any], spec: EnvSpec | None = None) -> None:
+    def __init__(
+        self, id: str | Callable[..., gymnasium.Env], options: dict[str, Any], spec: EnvSpec | None = None,
+        seen: PixelOptions | None = None,
+    ) -> None:  # fmt: skip
+        """seen: by rendered frames, or with repeated actions; None: as it is."""
         self.name = id if isinstance(id, str) else getattr(id, "__name__", type(id).__name__)
         creator: Any = id if spec is None else partial(gymnasium.make, _lean(spec))
         self.make_env: MakeEnv = partial(creator, **options) if options else creator
-        self._key = (id, repr(sorted(options.items()))) if isinstance(id, Hashable) else None
+        if seen is not None:
+            self.make_env = partial(make_seen, creator, seen, options, self.name)
+        self._key = (id, repr(sorted(options.items())), str(seen)) if isinstance(id, Hashable) else None
         self._travels = True
         self._found: Measured | None = None
 

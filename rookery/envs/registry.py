@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from importlib import metadata
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -73,12 +74,32 @@ def find(id: str) -> gymnasium.envs.registration.EnvSpec:
     _register_atari()
     try:
         spec = gymnasium.spec(id)
+        if id.startswith("dm_control/") and _version_of("mujoco") >= 4:
+            raise UnknownEnvironment(_dm_control(id))
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        if id.startswith("dm_control/"):
+            raise UnknownEnvironment(_dm_control(id)) from error
         raise UnknownEnvironment(f"there is no environment {id!r}: {_hint(id)}") from error
     for prefix, extra in _ENTRY_POINTS.items():
         if str(spec.entry_point).startswith(prefix) and not _installed(extra):
             raise UnknownEnvironment(f"{id!r} needs the module {_PACKAGES[extra]}: {_install(extra)}")
     return spec
+
+
+def _dm_control(id: str) -> str:
+    broken = ", and mujoco 4 is installed here" if _version_of("mujoco") >= 4 else ""
+    return (
+        f"{id!r} is an environment of dm_control, which shimmy brings to Gymnasium and which fails with mujoco 4 (dm_control "
+        f"1.0.50 was tried{broken}): pip install shimmy dm_control imageio 'mujoco<4', and --env shimmy:{id}"
+    )
+
+
+def _version_of(package: str) -> int:
+    """Return the first number of a package's version; 0 where it is missing."""
+    try:
+        return int(metadata.version(package).partition(".")[0])
+    except (metadata.PackageNotFoundError, ValueError):
+        return 0
 
 
 def missing_dependency(id: str, error: Exception) -> UnknownEnvironment:

@@ -11,14 +11,11 @@ Episodes are those of training: the same pool, with the same options and whateve
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
 import gymnasium
-import numpy as np
 
 from rookery import envs
 from rookery.envs import drawing
@@ -26,6 +23,7 @@ from rookery.envs.atari import AtariPool, is_atari
 from rookery.envs.jax.sources import is_jax_id, kind_of
 from rookery.envs.options import take_pool_options
 from rookery.envs.pools.adapted import AdaptedPool
+from rookery.envs.rendering import RGB, CannotDraw, about_gl, draw_without_display, in_short, is_picture, picture
 from rookery.envs.toys import TOYS
 from rookery.trees import tree_map
 from rookery.types import EnvPool, Episode, PyTree, TimeStep
@@ -33,13 +31,7 @@ from rookery.types import EnvPool, Episode, PyTree, TimeStep
 View = Literal["env", "agent"]
 Frame = Any  # a picture, uint8 [H, W, 3]; a text; or None where the environment has a window of its own
 FPS = 30.0  # where the environment does not say
-RGB, TEXT, WINDOW = "rgb_array", "ansi", "human"
-
-
-class CannotDraw(ValueError):
-    """There is no picture of this environment; the message says what is possible."""
-
-    exit_code = 2
+TEXT, WINDOW = "ansi", "human"
 
 
 class Stage:
@@ -111,12 +103,12 @@ def _drawn_from_outside(id: Any, view: View, options: dict[str, Any]) -> Stage |
     """Make the stage of an environment that is drawn here; None: it is asked to draw itself."""
     if view == "env" and isinstance(id, str) and is_atari(id):
         camera = options | {"grayscale": False, "height": 210, "width": 160, "stack": 1}
-        pool = envs.make(id, 1, **options)
+        pool = envs.as_played(id, 1, **options)
         return Stage(pool, lambda stage: stage.seen[0, -1], camera=AtariPool(id, 1, **camera), fps=_fps(id, pool, options))
     ours = id in TOYS or is_jax_id(id) or id.startswith("envpool:") if isinstance(id, str) else kind_of(id) is not None
     if view == "env" and not ours:
         return None
-    pool = envs.make(id, 1, **options)
+    pool = envs.as_played(id, 1, **options)
     return Stage(pool, _observation, fps=_fps(id, pool, options))
 
 
@@ -159,29 +151,14 @@ def _rendered(id: Any, text: bool, options: dict[str, Any]) -> Stage:
         except gymnasium.error.DependencyNotInstalled as error:
             raise CannotDraw(f"{name!r} draws with a package that is missing: {error}") from error
         except Exception as error:
-            tried.append(f"as {mode or 'it is made'}, {_in_short(error)}")
+            tried.append(f"as {mode or 'it is made'}, {in_short(error)}")
         if stage is not None:
             with suppress(Exception):
                 stage.close()
     raise CannotDraw(
         f"{name!r} cannot draw itself: {'; '.join(tried)}. What the agent sees can be drawn: --view agent. An environment of "
         f"yours draws itself when metadata['render_modes'] has {RGB!r} or {TEXT!r}, it takes render_mode, and has render()"
-        f"{_about_gl(' '.join(tried))}"
-    )
-
-
-def _in_short(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[-1][:200]}" if text else type(error).__name__
-
-
-def _about_gl(tried: str) -> str:
-    """Say what MuJoCo needs, where it is what failed."""
-    if not any(word in tried for word in ("GL", "Gl", "mujoco", "glfw")):
-        return ""
-    return (
-        f". MuJoCo drew by MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}: without a display it needs EGL (the packages libegl1 "
-        "and libgl1-mesa-dri, or a GPU's driver) or MUJOCO_GL=osmesa with libosmesa6"
+        f"{about_gl(' '.join(tried))}"
     )
 
 
@@ -205,28 +182,13 @@ def _modes(id: Any, text: bool) -> Iterator[str | None]:
 
 def _in_mode(id: Any, mode: str | None, options: dict[str, Any]) -> Stage:
     given = {key: value for key, value in options.items() if key != "render_mode"}
-    pool = envs.make(id, 1, **(given if mode is None else given | {"render_mode": mode}))
+    pool = envs.as_played(id, 1, **(given if mode is None else given | {"render_mode": mode}))
     return Stage(pool, _render, fps=4.0 if mode == TEXT else _fps(id, pool, given))  # letters are read
 
 
 def _render(stage: Stage) -> Frame:
-    frame = stage.pool.render()  # type: ignore[attr-defined]
-    if isinstance(frame, list) and frame:
-        frame = frame[-1]
-    if isinstance(frame, np.ndarray) and frame.ndim == 2:
-        frame = np.repeat(frame[..., None], 3, axis=-1)
-    return frame
+    return picture(stage.pool.render())  # type: ignore[attr-defined]
 
 
 def _is_frame(frame: Frame, mode: str | None) -> bool:
-    if isinstance(frame, np.ndarray):
-        return frame.ndim == 3 and frame.shape[-1] == 3 and frame.dtype == np.uint8
-    return isinstance(frame, str) or (mode == WINDOW and frame is None)
-
-
-def draw_without_display() -> None:
-    """Let MuJoCo and pygame draw where there is no display and nothing else was said; before they are imported."""
-    headless = sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    if headless:
-        for name, value in (("MUJOCO_GL", "egl"), ("SDL_VIDEODRIVER", "dummy"), ("PYGAME_HIDE_SUPPORT_PROMPT", "1")):
-            os.environ.setdefault(name, value)
+    return is_picture(frame) or isinstance(frame, str) or (mode == WINDOW and frame is None)

@@ -72,7 +72,7 @@ def q_network(
     if not isinstance(spec.action, gymnasium.spaces.Discrete):
         raise ValueError(
             f"value-based algorithms choose among countable actions, and {spec.id or 'this environment'} takes {spec.action}: "
-            "use ppo, impala or another policy-gradient system"
+            f"{_instead(spec.action)}"
         )
     A, K = int(spec.action.n), 1 if atoms is None else len(atoms)
     own = None if torso is None else encoding_of(torso)
@@ -199,3 +199,11 @@ def _noisy_alike(layer: PyTree, x: Array, noise: _Drawn) -> Array:
     outputs = noise.strength * noise.outputs
     kernel = layer["kernel"] + noise.inputs.T * outputs * layer["noise_kernel"]
     return dot_general(x, kernel) + layer["bias"][None] + outputs * layer["noise_bias"][None]
+
+
+def _instead(action: gymnasium.Space) -> str:
+    """Say what takes actions that cannot be counted."""
+    if isinstance(action, gymnasium.spaces.Box) and not np.issubdtype(action.dtype, np.floating):
+        return "declare them as MultiDiscrete, and use ppo, impala or another policy-gradient system"
+    numbers = isinstance(action, gymnasium.spaces.Box) and action.is_bounded("both")
+    return f"use {'sac, td3, ' if numbers else ''}ppo, impala or another policy-gradient system"

@@ -13,7 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from rookery.envs.stage import draw_without_display, open_stage
+from rookery.envs.rendering import draw_without_display
+from rookery.envs.stage import open_stage
 from rookery.run.config import Config
 from rookery.run.playing import play
 from rookery.run.video import filmed, require_video

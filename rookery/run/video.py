@@ -18,7 +18,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import tyro
 
-from rookery.envs.stage import CannotDraw, Stage, View
+from rookery.envs.rendering import CannotDraw
+from rookery.envs.stage import Stage, View
 from rookery.ranges import Range, Seed
 from rookery.run.config import ConfigError
 from rookery.run.playing import MAX_STEPS, Moment, brief, opened, play

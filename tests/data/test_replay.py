@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from gymnasium import spaces as gs
 
-from rookery.data import memory
+from rookery import spaces
+from rookery.data import columns, memory
 from rookery.data.chunks import INCARNATIONS
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.data.replay import Replay, batch_specs, check_memory, table_for
+from rookery.envs.options import PoolOptions
+from rookery.envs.pools.adapted import adapted_spec
 from rookery.trees import ArraySpec, tree_leaves
 from rookery.types import Needs, Rollout
 
@@ -336,3 +340,14 @@ def test_stacks_of_a_real_atari_game_are_rebuilt_exactly():
         assert episodes >= 4
     finally:
         pool.close()
+
+
+def test_the_frames_that_a_pool_stacks_are_stored_once_unless_they_are_no_stack():
+    image, vector = gs.Box(0, 255, (8, 9, 3), np.uint8), gs.Box(-1, 1, (8, 9), np.float32)
+    spec = lambda space, frames: adapted_spec(spaces.spec_of(space, gs.Discrete(2), ""), PoolOptions(frame_stack=frames))
+    assert columns.frames_of(spec(image, 3)) == 3 and columns.frames_of(spec(image, 1)) == 0
+    assert columns.frames_of(spec(gs.Box(-1, 1, (5,), np.float32), 3)) == 0, "vectors are small"
+    assert columns.frames_of(spec(gs.Dict(a=image, b=gs.Box(0, 1, (4,), np.float32)), 3)) == 3
+    assert columns.frames_of(spec(gs.Dict(a=vector, b=gs.MultiBinary((3, 8, 9))), 3)) == 0, "bits are not stacked, and look so"
+    table = TableSpec(ReplayConfig(), batch_size=4, frames=3)
+    assert table.stack == 3 and table._replace(config=ReplayConfig(stack=0)).stack == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.envs import atari, options
+from rookery.envs import atari, options, pixels
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
@@ -18,7 +18,10 @@ def table(heading: str) -> dict[str, str]:
     return dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.M))
 
 
-@pytest.mark.parametrize(("heading", "cls"), [("Atari", atari.AtariOptions), ("Pool options", options.PoolOptions)])
+TABLES = [("Atari", atari.AtariOptions), ("Pool options", options.PoolOptions), ("Pixels", pixels.PixelOptions)]
+
+
+@pytest.mark.parametrize(("heading", "cls"), TABLES)
 def test_a_table_has_every_option_with_its_default_and_no_other(heading, cls):
     assert table(heading) == {field.name: str(field.default) for field in dataclasses.fields(cls)}
 

@@ -7,7 +7,8 @@ from bad_envs import Counter
 from gymnasium import spaces as gs
 
 from rookery.envs import drawing
-from rookery.envs.stage import CannotDraw, open_stage
+from rookery.envs.rendering import CannotDraw
+from rookery.envs.stage import open_stage
 from rookery.envs.toys import TOYS
 from rookery.run.screen import resized
 

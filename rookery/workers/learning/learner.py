@@ -20,7 +20,8 @@ from rookery.algorithms import hyper
 from rookery.algorithms.sharing import OwnLeaves, program_of
 from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
-from rookery.workers.learning import mesh
+from rookery.workers.learning import absorbing, mesh
+from rookery.workers.learning.absorbing import Absorbed
 from rookery.workers.learning.inspection import Inspector
 from rookery.workers.learning.nonfinite import NonFinite, culprit, guarded
 from rookery.workers.learning.tree_paths import from_flat, to_flat
@@ -112,6 +113,11 @@ class Learner:
         idle, self._ended = begin - self._ended, end
         slow = self.slow() if self._shares_slow else None
         return Update(self.version, self.params, report, priorities, trained, lag_mean, lag_max, end - begin, idle, slow)
+
+    def absorb(self, tree: PyTree) -> Absorbed:
+        """Step by a gradient of the auxiliary loss, and wait until that is done; updates are counted as before."""
+        self._state = absorbing.absorbed(self._agent, self._state, tree)
+        return Absorbed(self.params, self.slow(), self.version)
 
     def inspect(self) -> dict[str, float]:
         """Compute the health metrics now, on a batch of a while ago."""
