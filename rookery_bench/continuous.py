@@ -144,10 +144,10 @@ def _theirs(options: Options, peer: peers.PeerLibrary, seed: int) -> Run:
 
 
 def _roofline(options: Options, system: str) -> process.Finished:
-    """Measure the parts, in a process of their own and with one thread."""
+    """Measure the parts, in a process of their own and with one thread; compiled for it: the cache does not know of threads."""
     words = ["-m", "rookery", "bench", "roofline", system, "--env", options.env, *shlex.split(options.options)]
     given = ["--seconds", f"{options.seconds / 2:g}", "--rounds", "2", "--json"]
-    env = process.environment() | {"NPROC": "1"}
+    env = process.environment() | {"NPROC": "1", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     return process.run([sys.executable, *words, *given], timeout=options.timeout_seconds, env=env)
 
 
