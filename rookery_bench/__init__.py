@@ -27,6 +27,7 @@ BENCHES = {
     "central": "central beside local inference: steps/s at the same batch, and where the time goes",
     "updaters": "QT-Opt's collectors, logs, updaters and trainer: what each rate depends on, and what it does not",
     "returns": "two systems at equal steps: greedy returns over seeds, with intervals",
+    "contrastive": "CURL from pixels: with and without its loss at equal steps, one learner and two at equal wall time",
     "zoo": "returns at equal steps beside stable-baselines3 and rejax: IQM over seeds",
     "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",
     "compression": "bytes that codecs save on stored frames, and what reading them then costs",

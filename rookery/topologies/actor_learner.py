@@ -19,14 +19,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from rookery.data.interface import Taken
 from rookery.data.refined import Refined
 from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
-from rookery.topologies.beside import Beside
 from rookery.topologies.compatibility import fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Job, Progress
 from rookery.topologies.launch import Launched
@@ -111,8 +110,8 @@ class ActorLearner:
 class Pipeline:
     """The calls in flight along the edges of a plan. All of it belongs to the driver's thread."""
 
-    def __init__(self, launched: Launched, meters: Meters, *, beside: Sequence[Beside] = ()) -> None:
-        """beside: learners of other losses, which read a table as well."""
+    def __init__(self, launched: Launched, meters: Meters, *, beside: Sequence[Any] = ()) -> None:
+        """beside: SecondLearners, which read a table as well (beside.py)."""
         self.beside = beside
         self.parts, self.meters, plan = launched, meters, launched.plan
         self.runtime, self.tables = launched.job.runtime, launched.tables
