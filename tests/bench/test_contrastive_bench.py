@@ -30,6 +30,8 @@ def test_the_second_arm_is_held_against_the_first_by_their_intervals() -> None:
     assert rows[0]["curve"] == " ".join(["-9.0"] * contrastive.POINTS)
     assert not contrastive._verdict("steps", rows).met and contrastive._verdict("steps", rows[::-1]).met
     assert contrastive._verdict("steps", [contrastive._row("a", []), rows[0]]).met is not True
+    early = run("a", -20.0) | {"return_mean": None}  # so short that no episode has ended
+    assert contrastive._row("a", [early])["return_mean"] is None
 
 
 @pytest.mark.parametrize("words", [words for arms in contrastive.ARMS.values() for words in arms.values()])
