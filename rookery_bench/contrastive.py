@@ -60,8 +60,8 @@ class Options:
     """Seeds of each arm."""
     total_steps: int = 6_000
     """Environment steps of each run of the first part."""
-    seconds: float = 40.0
-    """Seconds of each run of the second part, from its first update."""
+    seconds: float = 60.0
+    """Seconds of each run of the second part; what is compiled while its replay fills counts."""
     train_options: str = SMALL
     """Options for `rookery train`, for all arms."""
     json: bool = False
