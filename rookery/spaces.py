@@ -81,6 +81,8 @@ def check(space: Space, role: str = "observation") -> None:
         if isinstance(leaf, gs.Box):
             if leaf.dtype is None or leaf.dtype.kind not in "fiub":
                 raise UnsupportedSpace(f"{place} is a Box of {leaf.dtype}: only real numbers and bool work")
+            if role == "action" and 0 in leaf.shape:
+                raise UnsupportedSpace(f"{place} is {leaf}, which holds no number to choose: leave it out")
         elif not isinstance(leaf, (gs.Discrete, gs.MultiDiscrete, gs.MultiBinary)):
             remedy = next((text for kind, text in _REMEDY.items() if isinstance(leaf, kind)), None)
             raise UnsupportedSpace(

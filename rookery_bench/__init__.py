@@ -15,8 +15,9 @@ import sys
 BENCHES = {
     "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
     "dqn": "CartPole-v1 DQN: steps/s at stable-baselines3's update ratio, and time to a return of 475",
+    "continuous": "HalfCheetah-v5 by SAC, TD3, DDPG: steps/s, roofline and time to a return, beside SBX and others",
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
-    "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
+    "roofline": "environment, inference, table and learner each alone, and how near the whole comes to their limit",
     "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",
     "torn": "worker processes of environments killed at random: no torn step, none counted twice",
     "kills": "collectors and environments killed at random on ray: the score, and a ledger of all steps",

@@ -101,7 +101,8 @@ def check_memory(needs: Needs, specs: Rollout, *, num_envs: int) -> int:
     limiter_for(specs, needs.table, collectors=num_envs // specs.reward.shape[1])
     nbytes = layout.num_chunks * layout.chunk_rows * row_bytes(layout.columns)
     what = f"a replay of {needs.table.config.capacity:,} steps"
-    memory.check_fits(nbytes, what=what, remedy="lower --replay.capacity")
+    each = f"a step takes {nbytes / needs.table.config.capacity:,.0f} bytes"
+    memory.check_fits(nbytes, what=what, remedy=f"lower --replay.capacity, {each}")
     return nbytes
 
 

@@ -347,8 +347,10 @@ def _leaf(path: str, keys: tuple[Any, ...], space: Any, tree: PyTree) -> LeafBuf
 
 
 def each(action: PyTree, rows: Sequence[int]) -> list[Any]:
-    """Return the actions of some rows, one by one; numbers stay numpy scalars, as `action_space.sample()` gives them."""
+    """Return the actions of some rows, one by one, as `sample()` gives them: choices as scalars, a Box of no axes as array."""
     if isinstance(action, np.ndarray):
+        if action.ndim == 1 and action.dtype.kind == "f":
+            return [action[row, ...] for row in rows]
         return list(action) if len(rows) == len(action) else [action[row] for row in rows]
     return [spaces.take(action, row) for row in rows]
 

@@ -3,7 +3,7 @@
 | leaf of the space                 | is read as                                                                      |
 |-----------------------------------|---------------------------------------------------------------------------------|
 | Box, rank 0 or 1                  | numbers                                                                         |
-| Box, rank 2 to 4, image-like      | sides >= 36: Nature; sides >= 8: a small convolution; smaller boards: numbers   |
+| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 24: compact; >= 8: a small convolution; less: numbers   |
 | any other Box                     | numbers, flattened                                                              |
 | Discrete, MultiDiscrete           | one-hot                                                                         |
 | MultiBinary                       | numbers                                                                         |
@@ -39,6 +39,7 @@ import numpy as np
 from rookery.networks import products, units
 from rookery.networks.config import NetworkConfig
 from rookery.networks.convolution import convolution, image_convolution, max_pool
+from rookery.spaces import UnsupportedSpace
 from rookery.types import Array, PyTree
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -47,13 +48,16 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, channels) of each layer
     "nature": ((8, 4, 32), (4, 2, 64), (3, 1, 64)),  # Mnih et al., 2015
     "shallow": ((8, 4, 16), (4, 2, 32)),  # Mnih et al., 2013 and 2016 (A3C); the shallow network of IMPALA
+    "compact": ((4, 2, 32), (4, 2, 64), (3, 1, 64)),  # Nature's at half the size: 32 x 32 becomes 4 x 4, as 64 x 64 there
     "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
 }
-FEATURES = {"nature": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
-AUTO_SIDES = {"nature": 36, "small": 8}  # the least that "auto" gives to each: a 3 x 3 window needs some room
+FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
+# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after the last convolution, and
+# a window of 3 x 3 needs some room. On 32 x 32 an update of SAC costs twice as much with the one for boards as with compact
+AUTO_SIDES = {"nature": 44, "compact": 24, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
-Kind = Literal["numbers", "one_hot", "nature", "shallow", "small", "impala"]
+Kind = Literal["numbers", "one_hot", "nature", "shallow", "compact", "small", "impala"]
 
 
 class Leaf(NamedTuple):
@@ -71,10 +75,10 @@ class Leaf(NamedTuple):
 
 
 def leaves(space: gymnasium.Space, encoder: str = "auto") -> tuple[Leaf, ...]:
-    """List the leaves that an encoder reads, masks left out. TypeError names a leaf that cannot be read."""
+    """List the leaves that an encoder reads, masks left out. UnsupportedSpace names a leaf that cannot be read."""
     found = tuple(_leaf(path, leaf, encoder) for path, leaf in _walk(space, ()) if not _is_mask(path))
     if not found:
-        raise TypeError(f"The observation space {space} has nothing to encode: add an array besides the mask.")
+        raise UnsupportedSpace(f"The observation space {space} has nothing to encode: add an array besides the mask.")
     if encoder in FEATURES and all(leaf.kind != encoder for leaf in found):
         raise ValueError(f"network.encoder={encoder!r} reads images, and the observation {space} has none; use 'auto'.")
     return found
@@ -138,7 +142,7 @@ def _leaf(path: Path, space: gymnasium.Space, encoder: str) -> Leaf:
     if isinstance(space, spaces.Box):
         return _box(path, space, encoder)
     name = "observation" + "".join(f"[{key!r}]" for key in path)
-    raise TypeError(
+    raise UnsupportedSpace(
         f"{name} is a {type(space).__name__} space ({space}), which no encoder reads. Wrap the environment so that it "
         f"becomes a Box, Discrete, MultiDiscrete or MultiBinary, drop it, or give a torso of your own."
     )
@@ -152,7 +156,7 @@ def _box(path: Path, space: gymnasium.spaces.Box, encoder: str) -> Leaf:
     image_like = space.dtype in (np.uint8, np.bool_) or len(space.shape) == 3 or (positive and high < math.inf)
     if encoder == "mlp" or not layout or not image_like or (encoder == "auto" and side < AUTO_SIDES["small"]):
         return Leaf(path, "numbers", scale=scale if space.dtype == np.uint8 else 1.0)
-    kind: Any = {"auto": "nature" if side >= AUTO_SIDES["nature"] else "small"}.get(encoder, encoder)
+    kind: Any = encoder if encoder != "auto" else next(kind for kind, least in AUTO_SIDES.items() if side >= least)
     if side < (least := least_side(kind)):
         raise ValueError(f"network.encoder={kind!r} needs sides >= {least}; observation {path} is {space.shape}.")
     return Leaf(path, kind, scale=scale if positive else 1.0, layout=layout)
@@ -191,6 +195,7 @@ class Encoder(nn.Module):
     parts: tuple[Leaf, ...]
     config: NetworkConfig
     layer_norm: bool = False  # of the MLP: Ba et al. 2016, before the activation
+    norm_images: bool = False  # the dense layer of an image is normalised and bounded by tanh (Yarats et al. 2019, SAC-AE)
 
     @nn.compact
     def __call__(self, observation: PyTree) -> Array:
@@ -233,6 +238,7 @@ class Encoder(nn.Module):
         if leaf.layout == "NHWC":
             x = x.transpose(0, 2, 3, 1, 4).reshape(B, *x.shape[2:4], -1)
         common: dict[str, Any] = {"scale": leaf.scale, "channels_first": leaf.layout == "CHW", "name": f"image_{index}"}
+        common["norm"] = self.norm_images
         return Impala(**common)(x) if leaf.kind == "impala" else Convolutions(leaf.kind, **common)(x)
 
 
@@ -255,6 +261,7 @@ class Convolutions(nn.Module):
     kind: str
     scale: float
     channels_first: bool
+    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -266,7 +273,7 @@ class Convolutions(nn.Module):
             else:
                 x = convolution(x, kernel, stride=stride)
             x = _relu(x + bias)
-        return _relu(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)))
+        return _features(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)), self.norm)
 
 
 class Impala(nn.Module):
@@ -274,6 +281,7 @@ class Impala(nn.Module):
 
     scale: float
     channels_first: bool
+    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -291,13 +299,17 @@ class Impala(nn.Module):
             x = max_pool(x + bias)
             for block in range(2):
                 x = x + self._residual(x, f"section_{section}_block_{block}")
-        return _relu(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)))
+        return _features(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)), self.norm)
 
     def _residual(self, x: Array, name: str) -> Array:
         for index in range(2):
             kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
             x = convolution(_relu(x), kernel, padding="SAME") + bias
         return x
+
+
+def _features(x: Array, norm: bool) -> Array:
+    return units.told(nn.tanh(nn.LayerNorm(name="norm")(x))) if norm else _relu(x)
 
 
 def _relu(x: Array) -> Array:

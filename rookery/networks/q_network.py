@@ -17,6 +17,7 @@ from typing import NamedTuple
 import gymnasium
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rookery.networks import encoders, units
 from rookery.networks.config import NetworkConfig
@@ -71,7 +72,7 @@ def q_network(
     if not isinstance(spec.action, gymnasium.spaces.Discrete):
         raise ValueError(
             f"value-based algorithms choose among countable actions, and {spec.id or 'this environment'} takes {spec.action}: "
-            "use ppo, impala or another policy-gradient system"
+            f"{_instead(spec.action)}"
         )
     A, K = int(spec.action.n), 1 if atoms is None else len(atoms)
     own = None if torso is None else encoding_of(torso)
@@ -169,3 +170,11 @@ def _apply(layers: list[PyTree], x: Array, noise: Noise | None, salt: int) -> Ar
             y = y + noise.strength * noise_out * (dot_general(x * noise_in, layer["noise_kernel"]) + layer["noise_bias"][None])
         x = y
     return x
+
+
+def _instead(action: gymnasium.Space) -> str:
+    """Say what takes actions that cannot be counted."""
+    if isinstance(action, gymnasium.spaces.Box) and not np.issubdtype(action.dtype, np.floating):
+        return "declare them as MultiDiscrete, and use ppo, impala or another policy-gradient system"
+    numbers = isinstance(action, gymnasium.spaces.Box) and action.is_bounded("both")
+    return f"use {'sac, td3, ' if numbers else ''}ppo, impala or another policy-gradient system"

@@ -17,9 +17,13 @@ from gymnasium import spaces as gs
 from jax import Array
 
 from rookery import spaces
+from rookery.ops.distributions import are_ranges
 from rookery.types import PyTree
 
-REMEDY = "gymnasium.wrappers.RescaleAction gives it bounds; ppo, a2c and impala take it as it is"
+REMEDY = (
+    "declare some in the environment, or around it by gymnasium.wrappers.TransformAction(env, lambda action: action, "
+    "Box(-1, 1, {shape})). ppo, a2c and impala take it as it is"
+)
 
 
 class ActionUnits(NamedTuple):
@@ -57,10 +61,18 @@ def action_units(space: gs.Space) -> ActionUnits:
 
 def _check_bounded(path: str, space: gs.Space) -> None:
     place = f"action leaf {path!r}" if path else "the action space"
-    if not isinstance(space, gs.Box) or not np.issubdtype(space.dtype, np.floating):
+    if isinstance(space, gs.Box) and not np.issubdtype(space.dtype, np.floating):
+        raise ValueError(
+            f"{place} is {space}, whose numbers are whole: declare a Box of floats and round them in the environment, or "
+            "MultiDiscrete, which ppo, a2c and impala take"
+        )
+    if not isinstance(space, gs.Box):
         raise ValueError(
             f"{place} is {space}: a critic of continuous actions takes Boxes of floats, and nothing beside them. "
             "ppo, a2c and impala take mixtures of numbers and choices; sac and dqn one choice (Discrete)"
         )
-    if not (space.is_bounded("both") and (space.low < space.high).all()):
-        raise ValueError(f"{place} is {space}, without bounds that a policy could be scaled to: {REMEDY}")
+    if (space.low == space.high).any():
+        raise ValueError(f"{place} is {space}, some numbers of which can only have one value: leave them out of the action")
+    if not are_ranges(space).all():
+        remedy = REMEDY.format(shape=space.shape)
+        raise ValueError(f"{place} is {space}, without bounds that a policy could be scaled to: {remedy}")

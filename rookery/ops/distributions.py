@@ -20,6 +20,7 @@ from gymnasium import spaces
 from jax import Array
 from numpy.typing import ArrayLike
 
+from rookery.spaces import UnsupportedSpace
 from rookery.types import PyTree
 
 _ILLEGAL = -1e9  # exp gives exactly 0; finite, so that 0 * logit stays 0 and gradients stay finite
@@ -330,7 +331,7 @@ def for_space(space: spaces.Space, squash: bool = False) -> Distribution:
     """Choose the distribution over a gymnasium action space; `squash`: bounded Boxes get `squashed_gaussian`.
 
     Without it they get a Gaussian in units of their bounds: a new policy, of deviation one, then covers [0, 500] as it covers
-    [-1, 1]. A Box without bounds gets a plain one.
+    [-1, 1]. Numbers of a Box that have no bounds get a plain one.
     """
     match space:
         case spaces.Discrete():
@@ -340,32 +341,30 @@ def for_space(space: spaces.Space, squash: bool = False) -> Distribution:
         case spaces.MultiBinary():
             return bernoulli(space.shape)
         case spaces.Box() if not np.issubdtype(space.dtype, np.floating):
-            raise TypeError(f"No distribution for {space}: its numbers are whole; declare it as MultiDiscrete.")
-        case spaces.Box() if not squash and is_range(space):
-            return gaussian(space.shape, space.low, space.high)
+            raise UnsupportedSpace(f"No distribution for {space}: its numbers are whole; declare it as MultiDiscrete.")
         case spaces.Box() if not squash:
-            return gaussian(space.shape)
+            there = are_ranges(space)
+            return gaussian(space.shape, np.where(there, space.low, -1.0), np.where(there, space.high, 1.0))
         case spaces.Box() if space.is_bounded("both") and (space.low < space.high).all():
             return squashed_gaussian(space.low, space.high)
         case spaces.Box():
-            raise TypeError(
-                f"A squashed Gaussian cannot cover {space}: give it finite bounds with low < high "
-                "(gymnasium.wrappers.RescaleAction), or take squash=False."
+            raise UnsupportedSpace(
+                f"A squashed Gaussian cannot cover {space}: give it finite bounds with low < high, or take squash=False."
             )
         case spaces.Dict() if space.spaces:
             return product({name: for_space(part, squash) for name, part in space.spaces.items()})
         case spaces.Tuple() if space.spaces:
             return product(tuple(for_space(part, squash) for part in space.spaces))
-    raise TypeError(
+    raise UnsupportedSpace(
         f"No distribution for the action space {space}: rewrite it, with a gymnasium wrapper, as Discrete, "
         "MultiDiscrete, MultiBinary, Box, or a non-empty Dict or Tuple of these."
     )
 
 
-def is_range(space: spaces.Box) -> bool:
-    """Tell whether these bounds are a range to be covered: the largest number of a type, say, is no bound at all."""
-    finite = space.is_bounded("both") and (space.low < space.high).all()
-    return bool(finite and max(np.abs(space.low).max(), np.abs(space.high).max()) < LARGEST_BOUND)
+def are_ranges(space: spaces.Box) -> np.ndarray:
+    """Tell which numbers' bounds are a range to be covered: the largest number of a type, say, is no bound at all."""
+    small = (np.abs(space.low) < LARGEST_BOUND) & (np.abs(space.high) < LARGEST_BOUND)
+    return np.asarray(small & (space.low < space.high))
 
 
 def _simple(

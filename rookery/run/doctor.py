@@ -113,11 +113,16 @@ def advise(env: str, options: dict[str, Any], facts: dict[str, Any]) -> list[Adv
     if "actions" not in facts:
         return []
     more = dict(options)
-    if facts.get("images") and not facts.get("frames") and "frame_stack" not in options and not is_jax_id(env):
+    if _single(facts, options) and not is_jax_id(env):
         more |= {"grayscale": True} if facts.get("colour") and facts.get("bytes") else {}
         more |= {"frame_stack": 4}
     given = f" --env-options {' '.join(f'{name}={text(value)}' for name, value in more.items())}" if more else ""
     return [Advice(name, why, f"rookery train {name} --env {env}{given}") for name, why in _systems(env, facts)]
+
+
+def _single(facts: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Tell whether images are seen one at a time, and nobody said so. Those that `pixels` asks for are stacked."""
+    return bool(facts.get("images")) and not facts.get("frames") and not {"frame_stack", "pixels"} & set(options)
 
 
 def _systems(env: str, facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -149,7 +154,7 @@ def presets_of(env: str) -> list[str]:
 def notes_of(facts: dict[str, Any], env: str, options: dict[str, Any]) -> list[Finding]:
     """Say what follows from the spaces: frames, memory, presets."""
     found = []
-    if facts.get("images") and not facts.get("frames") and "frame_stack" not in options:
+    if _single(facts, options):
         found.append(Finding("frames", "note", "one frame is seen at a time: no speed can be told from it",
                              "--env-options frame_stack=4, or --network.core lstm"))  # fmt: skip
     elif facts.get("actions"):

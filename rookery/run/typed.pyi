@@ -23,7 +23,7 @@ class ResourcesFields(TypedDict, total=False):
     variables: Sequence[str]
 
 class NetworkConfigFields(TypedDict, total=False):
-    encoder: Literal["auto", "mlp", "nature", "shallow", "impala", "small"]
+    encoder: Literal["auto", "mlp", "nature", "shallow", "compact", "impala", "small"]
     hidden: Sequence[int]
     activation: Literal["tanh", "relu", "elu", "silu"]
     core: Literal["none", "lstm", "gru"]

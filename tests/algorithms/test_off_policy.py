@@ -269,7 +269,12 @@ def test_actions_are_in_units_of_their_bounds_and_fill_them():
 
 
 @pytest.mark.parametrize("space, said", [
-    (spaces.Box(-np.inf, np.inf, (2,)), "without bounds that a policy could be scaled to: gymnasium.wrappers.RescaleAction"),
+    (spaces.Box(-np.inf, np.inf, (2,)), r"without bounds .*gymnasium.wrappers.TransformAction\(.* Box\(-1, 1, \(2,\)\)\)"),
+    (spaces.Box(0, np.inf, (2, 3)), "without bounds that a policy could be scaled to"),
+    (spaces.Box(-3e38, 3e38, ()), "without bounds"),
+    (spaces.Box(np.array([-1, 1], np.float32), np.ones(2, np.float32)), "some numbers of which can only have one value"),
+    (spaces.Box(0, 9, (2,), np.int32), "whose numbers are whole: declare a Box of floats and round them"),
+    (spaces.MultiDiscrete([3, 2]), "the action space is MultiDiscrete.*sac and dqn one choice"),
     (spaces.Dict({"go": spaces.Box(-1, 1), "how": spaces.Discrete(2)}), "leaf 'how' is Discrete.*ppo, a2c and impala take"),
     (spaces.MultiBinary(3), "the action space is MultiBinary.*sac and dqn one choice"),
 ])  # fmt: skip
@@ -277,6 +282,35 @@ def test_actions_that_no_critic_of_numbers_can_read_are_refused_with_what_can(sp
     for algorithm in (SAC(network=SMALL), TD3(network=SMALL), DDPG(network=SMALL)):
         with pytest.raises(ValueError, match=said):
             algorithm.build(SPEC._replace(action=space))
+
+
+COVERED = {
+    "wide": spaces.Box(0, 500, (1,)), "odd": spaces.Box(-1, 0.1, (2,)), "matrix": spaces.Box(-2, 2, (2, 3)),
+    "each its own": spaces.Box(np.array([0, -5, 100], np.float32), np.array([1, 5, 101], np.float32)),
+    "no axes": spaces.Box(-1, 3, ()), "two": spaces.Tuple([spaces.Box(0, 9, (1,)), spaces.Box(-1, 1, (2, 2))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_every_bounded_space_is_filled_by_random_actions_and_left_by_none(name):
+    """Each number goes to both ends of its own bounds, and a new policy stands in the middle."""
+    space = COVERED[name]
+    boxes = space.spaces if isinstance(space, spaces.Tuple) else (space,)
+    low, high = (np.concatenate([np.ravel(getattr(box, end)) for box in boxes]) for end in ("low", "high"))
+    room = high - low
+    for algorithm in (SAC, TD3, DDPG):
+        agent = algorithm(**COMMON, random_steps=10).build(SPEC._replace(action=space))
+        params = agent.init(ops.random.key(1)).params
+
+        def acted(explore, agent=agent, params=params):
+            action = agent.act(params, np.zeros((256, 3), np.float32), (), ops.random.key(0), explore).action
+            return np.concatenate([np.asarray(leaf).reshape(256, -1) for leaf in jax.tree.leaves(action)], -1)
+
+        random = acted(agent.explore(params, np.arange(256), 256, 0))
+        assert (random >= low - 1e-5 * room).all() and (random <= high + 1e-5 * room).all()
+        assert (random.min(0) < low + 0.05 * room).all() and (random.max(0) > high - 0.05 * room).all()
+        greedy = acted({"noise": np.zeros(256, np.float32), "random": np.zeros(256, np.float32)})
+        assert (np.abs(greedy - (low + high) / 2) < 0.05 * room).all()
 
 
 def test_polyak_moves_a_share_of_the_way():

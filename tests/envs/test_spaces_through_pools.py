@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces as gs
 
 from rookery import envs, spaces
+from rookery.envs.gym_envs import each
 from rookery.trees import tree_map
 
 DTYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
@@ -139,3 +140,16 @@ def test_a_space_without_a_fixed_shape_is_refused_when_the_pool_is_made(name, ro
     setattr(made, f"{role}_space", gs.Dict(good=gs.Discrete(2), words=bad))
     with pytest.raises(spaces.UnsupportedSpace, match=rf"{role} leaf 'words' is a {name} space.*{remedy}"):
         envs.make(lambda: made, 1)
+
+
+def test_a_space_of_no_numbers_is_no_action():
+    with pytest.raises(spaces.UnsupportedSpace, match=r"the action space is .* holds no number to choose"):
+        spaces.check(gs.Box(-1, 1, (0,)), "action")
+    spaces.check(gs.Box(-1, 1, (0,)), "observation")
+
+
+def test_a_box_without_axes_is_acted_in_by_arrays_as_its_samples_are():
+    given = each(np.array([1.5, 2.5], np.float32), [1, 0])
+    assert [type(action) for action in given] == [np.ndarray] * 2 == [type(gs.Box(-1, 3, ()).sample())] * 2
+    assert [float(action) for action in given] == [2.5, 1.5]
+    assert not isinstance(each(np.array([1, 2]), [0])[0], np.ndarray), "choices are scalars"

@@ -29,8 +29,8 @@ SPACES = {
     "small image": spaces.Box(0, 255, (3, 16, 12), np.uint8),
     "grey image": spaces.Box(0, 255, (40, 44), np.uint8),
     "colour image": spaces.Box(0, 255, (36, 52, 3), np.uint8),
-    "stack": spaces.Box(0, 255, (4, 40, 40), np.uint8),
-    "colour stack": spaces.Box(0, 255, (2, 40, 40, 3), np.uint8),
+    "stack": spaces.Box(0, 255, (4, 44, 44), np.uint8),
+    "colour stack": spaces.Box(0, 255, (2, 44, 44, 3), np.uint8),
     "float image": spaces.Box(0, 1, (40, 40, 1), np.float32),
     "discrete": spaces.Discrete(5, start=2),
     "multi-discrete": spaces.MultiDiscrete([3, 2, 4]),
@@ -98,17 +98,30 @@ def test_different_observations_are_told_apart(name):
         ("board", "numbers", ""),
         ("grid", "small", "HWC"),
         ("small image", "small", "CHW"),
-        ("grey image", "nature", "HW"),
-        ("colour image", "nature", "HWC"),
+        ("grey image", "compact", "HW"),
+        ("colour image", "compact", "HWC"),
         ("stack", "nature", "CHW"),
         ("colour stack", "nature", "NHWC"),
-        ("float image", "nature", "HWC"),
+        ("float image", "compact", "HWC"),
         ("discrete", "one_hot", ""),
     ],
 )
 def test_the_size_of_an_image_decides_how_it_is_read(name, kind, layout):
     (leaf,) = leaves(SPACES[name])
     assert (leaf.kind, leaf.layout) == (kind, layout)
+
+
+@pytest.mark.parametrize(
+    "side, kind, left",
+    [(8, "small", 6), (23, "small", 21), (24, "compact", 2), (43, "compact", 7), (44, "nature", 2), (64, "nature", 4)],
+)
+def test_frames_of_any_side_leave_room_to_see_where_things_are(side, kind, left):
+    """Three colour frames, as the option pixels= gives them; `left` pixels a side after the convolutions, counted by hand."""
+    frames = spaces.Box(0, 255, (3, side, side, 3), np.uint8)
+    (leaf,) = leaves(frames)
+    channels = {"small": 16, "compact": 64, "nature": 64}[kind]
+    assert leaf.kind == kind
+    assert shapes_of(frames, "auto")["encoder/image_0/dense/kernel"][0] == left * left * channels
 
 
 def test_categories_become_one_hots_counted_from_their_start():
@@ -202,10 +215,10 @@ def test_the_shallow_network_has_the_number_of_parameters_counted_by_hand():
     assert sum(map(math.prod, shapes.values())) == convolutions + (9 * 9 * 32 * 256 + 256) + heads
 
 
-@pytest.mark.parametrize("encoder, least", [("nature", 36), ("shallow", 20), ("small", 3)])
+@pytest.mark.parametrize("encoder, least", [("nature", 36), ("shallow", 20), ("compact", 18), ("small", 3)])
 def test_the_least_side_of_an_image_is_that_which_leaves_one_pixel(encoder, least):
     square = lambda side: spaces.Box(0, 255, (side, side, 1), np.uint8)
-    channels = {"nature": 64, "shallow": 32, "small": 16}[encoder]
+    channels = {"nature": 64, "shallow": 32, "compact": 64, "small": 16}[encoder]
     assert shapes_of(square(least), encoder)["encoder/image_0/dense/kernel"][0] == channels
     with pytest.raises(ValueError, match=f"{encoder!r} needs sides >= {least}"):
         leaves(square(least - 1), encoder)

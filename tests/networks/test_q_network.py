@@ -88,5 +88,15 @@ def test_illegal_actions_are_never_the_best():
 
 def test_actions_that_cannot_be_counted_are_refused():
     spec = Spec(SPEC.observation, gymnasium.spaces.Box(-1, 1, (2,), np.float32), "Pendulum-v1")
-    with pytest.raises(ValueError, match=r"Pendulum-v1 takes Box.*use ppo"):
+    with pytest.raises(ValueError, match=r"Pendulum-v1 takes Box.*use sac, td3, ppo"):
         q_network(spec, CONFIG)
+
+
+@pytest.mark.parametrize("space, said", [
+    (gymnasium.spaces.Box(0, 9, (2,), np.int32), "declare them as MultiDiscrete, and use ppo"),
+    (gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32), "float32.: use ppo, impala"),
+    (gymnasium.spaces.MultiDiscrete([2, 3]), "use ppo, impala"),
+])  # fmt: skip
+def test_actions_that_cannot_be_counted_are_refused_with_what_takes_them(space, said):
+    with pytest.raises(ValueError, match=said):
+        q_network(SPEC._replace(action=space), CONFIG)

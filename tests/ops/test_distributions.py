@@ -328,6 +328,12 @@ def test_a_product_adds_up_its_parts_in_sorted_order(rng):
         ours.logp(p, {"a": action["a"][0], "b": action["b"]})
 
 
+def test_each_number_of_a_box_is_in_units_of_its_own_bounds_and_as_it_is_where_it_has_none():
+    space = spaces.Box(np.array([0, -np.inf, -1, 2e38], np.float32), np.array([500, np.inf, np.inf, 3e38], np.float32))
+    outputs = jnp.array([0.5, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(for_space(space).mode(outputs), [375.0, 0.5, 0.5, 0.5])
+
+
 def test_parts_of_a_product_do_not_share_random_numbers():
     ours = jitted(ops.product((ops.gaussian(1), ops.gaussian(1))))
     first, second = ours.sample(KEY, jnp.zeros((1000, 4)))
