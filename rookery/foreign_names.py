@@ -168,7 +168,7 @@ _SPELLINGS = {
     "d4pg": "apex-dpg", "a3clstm": "a3c", "maskableppo": "ppo", "ppomaskable": "ppo",
 }  # fmt: skip
 
-_CONTINUOUS = "for continuous actions there are sac, td3, ddpg and apex-dpg from replay, and ppo"
+_CONTINUOUS = "for continuous actions there are sac, td3, ddpg, apex-dpg and qt-opt from replay, and ppo"
 _REUSE = "it is sac with many gradient steps for each environment step: --update-ratio 20 --layer-norm, or --critics 10 as well"
 _PLANNING = "for boards and games there are ppo and anakin-ppo (in JAX), for Atari's also rainbow, r2d2 and impala"
 _OFFLINE = "from recorded episodes and the environment together learns r2d3 (--demonstrations)"
@@ -176,7 +176,7 @@ _MANY = "several agents in one environment are not there yet either"
 _VALUES = "for returns as distributions there is rainbow (C51: --num-atoms), and dqn with --num-atoms 51"
 _TRUST = "what is nearest is ppo, whose clip is there for the same reason"
 _ABSENT = {
-    "tqc qtopt mpo awac": ("sac", _CONTINUOUS), "droq crossq redq": ("sac", _REUSE),
+    "tqc mpo awac": ("sac", _CONTINUOUS), "droq crossq redq": ("sac", _REUSE),
     "muzero alphazero efficientzero mctx gumbelmuzero": ("ppo", _PLANNING),
     "dreamer dreamerv2 dreamerv3 planet tdmpc tdmpc2 mbpo": (
         "ppo", "no system learns a model; without one there are ppo, impala and r2d2"

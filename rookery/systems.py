@@ -72,6 +72,16 @@ PUBLISHED = {
 # A gradient of the published 5 rows of one environment is mostly noise on a board: A3C on the 10 x 5 catch is at 0.3 with 5
 # rows and at 1.0 with 20 (one seed)
 LONGER = {"rollout_length": None}
+RAINBOW = {
+    "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51, "anneal": True,
+    "replay": {"selector": "prioritized", "exponent": 0.5},
+}
+CONTRASTIVE = {"views": {"kind": "shift"}, "contrastive_every": 1}
+# An update of an encoder takes as long as many of a small network's: one gradient step each, on half the rows; images fill
+# memory. Rewards of a pixel task say little at first, so the policy begins near to greedy, as CURL's
+FROM_IMAGES = {
+    "gradient_steps": 1, "batch_size": 128, "learning_rate": 1e-3, "initial_temperature": 0.1, "replay": {"capacity": 100_000},
+}
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
@@ -98,10 +108,7 @@ SYSTEMS: dict[str, System] = {
                {"num_envs": 16, "demo_ratio": 1 / 256}),
         System(
             "rainbow", "dqn:DQN", "sync:Sync", "DQN with all that was added to it", "Hessel et al. 2018",
-            {
-                "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51,
-                "anneal": True, "replay": {"selector": "prioritized", "exponent": 0.5},
-            },
+            RAINBOW,
         ),
         System("seed", "vtrace:VTrace", "actor_learner:ActorLearner", "V-trace with one policy beside the learner",
                "Espeholt et al. 2020", {"inference": "central", "num_envs": 8}),
@@ -134,6 +141,12 @@ SYSTEMS: dict[str, System] = {
         System("td3", "td3:TD3", "sync:Sync", "DDPG with twin critics, smoothed targets and a policy that waits",
                "Fujimoto et al. 2018"),
         System("sac", "sac:SAC", "sync:Sync", "soft actor-critic with a learned temperature", "Haarnoja et al. 2018"),
+        System("curl-sac", "sac:SAC", "sync:Sync", "SAC from images, with a contrastive loss for its encoder",
+               "Srinivas et al. 2020", {**CONTRASTIVE, **FROM_IMAGES}),
+        System("curl-rainbow", "dqn:DQN", "sync:Sync", "Rainbow from images, with a contrastive loss for its encoder",
+               "Srinivas et al. 2020", {**RAINBOW, **CONTRASTIVE}),
+        System("async-curl-sac", "sac:SAC", "two_learners:TwoLearners", "CURL whose contrastive learner works beside SAC's",
+               "Srinivas et al. 2020, Mnih et al. 2016", {**CONTRASTIVE, **FROM_IMAGES}),
         System("anakin-sac", "sac:SAC", "anakin:Anakin", "SAC, its replay and its environments as one program",
                "Hessel et al. 2021", {"num_envs": 64}),
         System(
@@ -144,6 +157,9 @@ SYSTEMS: dict[str, System] = {
                 "replay": {"selector": "prioritized", "remover": "prioritized"},
             },
         ),
+        System("qt-opt", "qt_opt:QTOpt", "bellman_updaters:BellmanUpdaters",
+               "Q-learning over continuous actions, labelled by Bellman updaters", "Kalashnikov et al. 2018",
+               {"rollout_length": 4}),
         System("es", "es:ES", "evolution:Evolution", "evolution strategies: seeds and returns travel", "Salimans et al. 2017"),
         System("ars", "ars:ARS", "evolution:Evolution", "random search with linear policies", "Mania et al. 2018",
                {"population": 16, "num_envs": 8}),
@@ -268,6 +284,12 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # actions that are mostly at their bounds swing the car to the top now and then; with smaller ones it learns to save fuel
     Preset(("ppo",), "MountainCarContinuous-v0", {"network": {"initial_log_std": 1.0}, "total_steps": 300_000}),
+    # seven collectors, as the paper's robots; values are chances of success, so its loss is a cross-entropy between 0 and 1
+    Preset(("qt-opt",), "grasping", {
+        "num_envs": 7, "collectors": 7, "discount": 0.9, "value_range": (0.0, 1.0), "update_ratio": 0.5, "polyak": 0.01,
+        "learning_rate": 1e-3, "network": {"encoder": "shallow", "hidden": (128,)}, "replay": {"capacity": 50_000},
+        "total_steps": 15_000,
+    }),
     # MuJoCo: the settings that the continuous-control details were collected for, over more environments
     Preset(("ppo",), "HalfCheetah-v*", {
         "num_envs": 16, "rollout_length": 128, "epochs": 10, "minibatches": 32, "learning_rate": 3e-4, "discount": 0.98,

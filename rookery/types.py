@@ -157,6 +157,18 @@ class Needs(NamedTuple):
     table: Any = None  # rookery.data.config.TableSpec: learn() is given batches from such a table; None: whole rollouts
 
 
+class Auxiliary(NamedTuple):
+    """A loss beside the main one, with an optimizer of its own, which another worker may compute on batches of its own.
+
+    Where one worker does both, `learn` of the agent is `alone` and then a step of this on the same batch.
+    """
+
+    alone: Callable[[TrainState, Batch, Array], Learned]  # (state, batch, key): the update without it
+    gradients: Callable[[PyTree, PyTree, Batch, Array], Gradients]  # (params, slow, batch, key)
+    apply: Callable[[TrainState, PyTree], TrainState]  # (state, tree of its gradients) -> updates stay: it is no update
+    name: str  # of its loss
+
+
 class Agent(NamedTuple):
     """All that workers and topologies may know of an algorithm. Every function is pure and can be jitted."""
 
@@ -187,6 +199,8 @@ class Agent(NamedTuple):
     refine: Callable[[PyTree, PyTree, Batch, Array], Batch] | None = None
     #   (params, slow, batch, key) -> batch: what workers between a table and the learner make of what is drawn (labelled
     #   targets, searches repeated with newer parameters). Columns and `key` stay; extras may be added. None: nothing to refine
+    auxiliary: Auxiliary | None = None
+    #   a loss that may be computed by a worker beside the learner (CURL's contrastive one); None: there is none
 
 
 class Algorithm(Protocol):

@@ -25,6 +25,7 @@ BENCHES = {
     "memory": "growth of memory over a long run, and what it leaves behind",
     "replay": "items per second into and out of a table, beside the memory that they move through",
     "central": "central beside local inference: steps/s at the same batch, and where the time goes",
+    "updaters": "QT-Opt's collectors, logs, updaters and trainer: what each rate depends on, and what it does not",
     "returns": "two systems at equal steps: greedy returns over seeds, with intervals",
     "zoo": "returns at equal steps beside stable-baselines3 and rejax: IQM over seeds",
     "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",

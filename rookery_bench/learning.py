@@ -82,6 +82,7 @@ LEARNING: tuple[Task, ...] = (
     Task("pendulum-es", "es --env Pendulum-v1", at_least=-400),
     Task("pendulum-ars", "ars --env Pendulum-v1", at_least=-400),
     Task("lunarlander-ppo", "ppo --env LunarLander-v3 --total-steps 1500000", at_least=200),
+    Task("grasping-qt-opt", "qt-opt --env grasping --eval-episodes 100", at_least=0.8),
     Task("cue-recall-ppo-lstm", f"ppo {CUE_PPO} --network.core lstm", at_least=0.95),
     Task("cue-recall-impala-lstm", f"impala {CUE_IMPALA} --network.core lstm", at_least=0.95),
     Task("cue-recall-ppo", f"ppo {CUE_PPO} --eval-episodes 200", at_most=0.65),
@@ -146,7 +147,7 @@ UNTUNED: tuple[Task, ...] = (
     ),
     *(
         Task(f"untuned-pendulum-{system}", f"{system} --env Pendulum-v1 --total-steps 20000", at_least=bar)
-        for system, bar in (("sac", -200), ("td3", -200), ("ddpg", -300), ("apex-dpg", -300))
+        for system, bar in (("sac", -200), ("td3", -200), ("ddpg", -300), ("apex-dpg", -300), ("qt-opt", -200))
     ),
     Task("untuned-pendulum-anakin-sac", "anakin-sac --env jax:Pendulum-v1 --total-steps 50000", at_least=-200),
     Task("untuned-bipedal-sac", "sac --env BipedalWalker-v3 --total-steps 300000", at_least=250, minutes=120),

@@ -16,8 +16,8 @@ from rookery.run.trainer import Trainer
 
 ALGORITHMS = {entry.algorithm.split(":")[1]: entry.algorithm_class for entry in systems.SYSTEMS.values()}
 ON_POLICY, OFF_POLICY = ("PPO", "A2C", "PG"), ("VTrace", "APPO")
-REPLAYED = ("DDPG", "TD3", "SAC")  # actor and critics, from replay
-CONTINUOUS = ("DDPG", "TD3")
+REPLAYED = ("DDPG", "TD3", "SAC", "QTOpt")  # critics, and most of them actors, from replay
+CONTINUOUS = ("DDPG", "TD3", "QTOpt")
 RIGHT: dict[str, tuple[str, ...]] = {  # by hand: what `refuses` must come to
     "Sync": (*ON_POLICY, *OFF_POLICY, *REPLAYED, "DQN", "R2D2"),
     "ActorLearner": (*OFF_POLICY, *REPLAYED, "DQN", "R2D2"),
@@ -26,12 +26,13 @@ RIGHT: dict[str, tuple[str, ...]] = {  # by hand: what `refuses` must come to
     "Gossip": ("A2C", "PG", *OFF_POLICY, "DQN"),  # likewise
     "Anakin": (*ON_POLICY, *OFF_POLICY, *REPLAYED, "DQN"),
     "Evolution": ("ES", "ARS"),
+    "BellmanUpdaters": ("QTOpt",),
 }
 CELLS = [(algorithm, topology) for topology in RIGHT for algorithm in ALGORITHMS]
 SMALL: dict[str, Any] = {
     "num_envs": 4, "rollout_length": 4, "minibatches": 2, "epochs": 1, "batch_size": 8, "sequence_length": 4, "burn_in": 4,
     "n_step": 2, "population": 4, "max_episode_steps": 20, "workers": 2, "peers": 2, "eval_episodes": 0, "updates_per_call": 2,
-    "best": 1,
+    "best": 1, "samples": 8, "elites": 2, "updaters": 2,
 }  # fmt: skip
 REPLAY = {"capacity": 400, "min_size": 8, "samples_per_insert": 2.0}
 

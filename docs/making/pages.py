@@ -23,7 +23,7 @@ PART = re.compile(r"<!-- made:(?P<what>\w+)(?P<words>[^\n]*) -->\n.*?<!-- /made:
 TOPOLOGY_PAGES = {"AsyncGradients": "async_gradients", "ParameterServer": "parameter_server", "Gossip": "gossip"} | {
     name: name.lower() for name in ("Anakin", "Evolution")
 }
-CONTINUOUS = ("ddpg:DDPG", "td3:TD3", "sac:SAC")
+CONTINUOUS = ("ddpg:DDPG", "td3:TD3", "sac:SAC", "qt_opt:QTOpt")
 UNNAMED = "Acrobot-v1"  # an environment that has no preset, so that defaults are those of the system itself
 
 

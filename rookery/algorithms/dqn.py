@@ -30,16 +30,17 @@ import numpy as np
 import optax
 
 from rookery import ops
-from rookery.algorithms import hyper, inspection, optimizers
+from rookery.algorithms import curl, hyper, inspection, optimizers
 from rookery.algorithms.minibatches import pieces
 from rookery.algorithms.priorities import PRIORITY_FLOOR, counted, first_priorities
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
 from rookery.networks import NetworkConfig, encoders
+from rookery.networks.config import ViewsConfig
 from rookery.networks.convolution import inside_loop
 from rookery.networks.q_network import Noise, QNetwork, Values, q_network
 from rookery.networks.torso import Torso
-from rookery.ranges import Count, Finite, Long, Positive, Range, Rate, Share
+from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 MIXED = ((0.4, 0.1), (0.7, 0.01), (1.0, 0.5))  # up to that share of the environments, that last epsilon
@@ -51,7 +52,9 @@ GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill [0, 1) evenly, howe
 class DQN:
     """Q-learning from replay; every part of Rainbow is a switch."""
 
-    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "epsilon", "error_clip", "max_gradient_norm", "discount")
+    leaves: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "epsilon", "error_clip", "max_gradient_norm", "contrastive_rate", "encoder_polyak", "discount",
+    )
     #   may change while a run goes on (see hyper.py)
     rollout_length: Count = 4
     """Steps of every environment between two visits to the table."""
@@ -87,6 +90,13 @@ class DQN:
     """Environment steps until then, from 1; None: a tenth of the run. At most half of it."""
     reward_clip: Positive | None = None
     """Rewards are clipped to ± this; None: they are learned from as they are."""
+    contrastive_every: Natural = 0
+    """Updates for each contrastive step of the encoder (CURL), on the same batch; 0: none. Needs --views.kind."""
+    contrastive_rate: Rate = 1e-3
+    """Learning rate of the contrastive steps."""
+    encoder_polyak: Share = 0.025
+    """Share of the way that CURL's momentum encoder goes to the newest one, each update."""
+    views: ViewsConfig = field(default_factory=ViewsConfig)
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(hidden=(128, 128), activation="relu"))
     replay: ReplayConfig = field(default_factory=ReplayConfig)
 
@@ -104,6 +114,8 @@ class DQN:
         return 0 if self.fresh else self.replay.min_size
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        if curl.asked(self):
+            return curl.build(self, spec, curl.Place("network", follows=False), num_updates=num_updates, torso=torso)
         atoms = support_of(self) if self.num_atoms > 1 else None
         network = q_network(
             spec, self.network, atoms=atoms, near_zero=self.value_range is None, dueling=self.dueling, noisy=self.noisy,

@@ -61,6 +61,6 @@ def pieces(batch: Batch, count: int) -> Batch:
 
     rows = {
         name: jax.tree.map(lambda x: cut(x, 1), getattr(batch.rollout, name))
-        for name in ("observation", "action", "reward", "discount", "valid", "version", "weight")
+        for name in ("observation", "action", "reward", "discount", "valid", "extras", "version", "weight")
     }
     return Batch(batch.rollout._replace(**rows), cut(batch.weight, 0), ())

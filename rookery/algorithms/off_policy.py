@@ -1,4 +1,5 @@
-"""What DDPG, TD3 and SAC share: actor and critics that learn from a replay, each part by an optimizer of its own.
+"""What DDPG, TD3, SAC and QT-Opt share: critics, and an actor if there is one, that learn from a replay, each part by an
+optimizer of its own.
 
     K gradient steps for each batch that the table gives, cut into K pieces
     each step: gradients of every part that is due → Adam → target networks follow by Polyak averaging
@@ -28,6 +29,7 @@ from rookery.networks.convolution import inside_loop
 from rookery.types import Agent, Array, Batch, Decision, Gradients, Learned, Needs, PyTree, Report, Rollout, Spec, TrainState
 
 LEAST, MOST = 0.1, 3.0  # of the noise, on the ladder
+TARGET = "target"  # the extra of a batch whose targets were computed before it came here, by `Agent.refine`
 RATES = {"temperature": "temperature_rate"}  # of parts that have one of their own
 
 
@@ -41,6 +43,7 @@ class Transition(NamedTuple):
     after: PyTree  # [B, ...]
     importance: Array  # [B] of prioritized replay; ones without
     counts: Array  # [B] how much each row counts in a loss
+    target: Array | None = None  # [B] where somebody has computed it before (`Agent.refine`)
 
     def mean(self, values: Array) -> Array:
         """Average over the rows that count. values [B] -> []"""
@@ -55,13 +58,16 @@ class Losses(NamedTuple):
     #   (params, observation, memory, key, explore) -> action as the environment takes it, memory
     critic: Callable[..., tuple[Array, tuple[Report, Array]]]
     #   (critic, params, slow, transition, key, config) -> loss, (report, |error| [B])
-    actor: Callable[..., tuple[Array, Report]]  # (parts of the actor's step, params, transition, key, config) -> loss, report
+    actor: Callable[..., tuple[Array, Report]] | None
+    #   (parts of the actor's step, params, transition, key, config) -> loss, report; None: there is no actor
     polyak: Callable[[PyTree, PyTree, Any], PyTree]  # (slow, params, config) -> slow
     value: Callable[[PyTree, PyTree], Array]  # (params, observation [B, ...]) -> value of acting greedily [B]
     of_action: Callable[[PyTree, PyTree, PyTree], Array]  # (params, observation, action) -> its value [B]
     action: Callable[[PyTree], Array]  # environment's action [B, ...] -> as a critic reads it
     spread: Callable[[PyTree, PyTree], Array]  # (params, observation [N, ...]) -> how much the policy differs between states []
     memory: Callable[[int], PyTree] = lambda B: ()
+    target: Callable[..., Array] | None = None
+    #   (params, slow, transition, key, config) -> [B]: what the critic is fitted to, where others may compute it beforehand
 
 
 class _Descent(NamedTuple):
@@ -80,7 +86,7 @@ def build(
     K, trained = config.gradient_steps, ("critic", *delayed)
     planned = num_updates * K if num_updates and config.anneal else None
     optimizer = optimizers.adam(epsilon=config.adam_epsilon)
-    prioritized = config.replay.selector == "prioritized"
+    prioritized, shown = config.replay.selector == "prioritized", getattr(config, "demo_ratio", 0.0)
     units = normalisers.build(spec, observations=config.normalise_observations, rewards=False)
 
     def init(key: Array) -> TrainState:
@@ -98,18 +104,18 @@ def build(
         return Decision(action, memory, {"q": q, "value": losses.value(params, seen)})
 
     def explore(params: PyTree, env_index: Array, num_envs: int, env_steps: int) -> PyTree:
-        begun = env_steps >= (config.random_steps or 0)
+        now, begun = hyper.on_host(config, params), env_steps >= (config.random_steps or 0)
         return {
-            "random": np.full(len(env_index), float(not begun), np.float32),
-            "noise": noises(hyper.on_host(config, params), np.asarray(env_index), num_envs),
+            "random": np.full(len(env_index), getattr(now, "epsilon", 0.0) if begun else 1.0, np.float32),
+            "noise": noises(now, np.asarray(env_index), num_envs),
         }
 
     def transition(params: PyTree, batch: Batch) -> Transition:
         rollout = batch.rollout
         before, after = (units.observe(params, jax.tree.map(lambda x, t=t: x[t], rollout.observation)) for t in (0, 1))
         action = losses.action(jax.tree.map(lambda x: x[0], rollout.action))
-        counts = ops.row_weights(rollout)[0]
-        return Transition(before, action, rollout.reward[0], rollout.discount[0], after, batch.weight, counts)
+        counts, target = ops.row_weights(rollout)[0], rollout.extras[TARGET][0] if TARGET in rollout.extras else None
+        return Transition(before, action, rollout.reward[0], rollout.discount[0], after, batch.weight, counts, target)
 
     def descent(params: PyTree, slow: PyTree, batch: Batch, key: Array, due: Array | None) -> _Descent:
         """Differentiate the critic's loss and, where it is due, the actor's. due: None: it always is."""
@@ -118,8 +124,11 @@ def build(
         critic, (report, error) = jax.grad(losses.critic, has_aux=True)(
             params["critic"], params, slow, rows, keys["critic"], now
         )
-        of_actor = lambda: jax.grad(losses.actor, has_aux=True)(own, params, rows, keys["actor"], now)
-        if due is None:
+        actor: Any = losses.actor  # None: there is none
+        of_actor = lambda: jax.grad(actor, has_aux=True)(own, params, rows, keys["actor"], now)
+        if actor is None:
+            tree, told = {}, {}
+        elif due is None:
             tree, told = of_actor()
         else:
             nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_actor))
@@ -179,6 +188,20 @@ def build(
         state = state._replace(params=units.observed(state.params, seen), updates=state.updates + 1)
         return Learned(state, report, priorities.reshape(-1) if prioritized else None)
 
+    def refine(params: PyTree, slow: PyTree, batch: Batch, key: Array) -> Batch:
+        """Compute the targets of a batch, as `learn` would with this key if its target networks stood still."""
+        assert losses.target is not None
+        find, now = losses.target, hyper.read(config, params)
+
+        def targets(inputs: tuple[Batch, Array]) -> Array:
+            piece, own_key = inputs
+            with inside_loop():
+                return find(params, slow, transition(params, piece), jax.random.split(own_key)[0], now)
+
+        found = jax.lax.map(targets, (pieces(batch, K), jax.random.split(key, K)))
+        rollout = batch.rollout
+        return batch._replace(rollout=rollout._replace(extras=rollout.extras | {TARGET: found.reshape(1, -1)}))
+
     value_of = jax.jit(lambda params, observation: losses.value(params, units.observe(params, observation)))
 
     def process(params: PyTree, rollout: Rollout) -> tuple[Rollout, Array | None]:
@@ -188,8 +211,8 @@ def build(
         return rollout, first_priorities(rollout, value, hyper.on_host(config, params))
 
     table = TableSpec(
-        config.replay, config.batch_size * K, n_step=config.n_step, reward_clip=config.reward_clip,
-        ratio=config.batch_size * config.update_ratio, frames=columns.frames_of(spec),
+        config.replay, config.batch_size * K, n_step=config.n_step, reward_clip=config.reward_clip, demo_ratio=shown,
+        ratio=config.batch_size * config.update_ratio * (1.0 - shown), frames=columns.frames_of(spec),
     )  # fmt: skip
     return Agent(
         init=init, memory=losses.memory, act=act, explore=explore, learn=learn,
@@ -198,7 +221,7 @@ def build(
         inspect=inspection.of_actor(
             lambda params, observation: losses.spread(params, units.observe(params, observation)), optimizer
         ),
-        trained=trained,
+        trained=trained, refine=refine if losses.target is not None else None,
     )  # fmt: skip
 
 

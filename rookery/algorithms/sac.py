@@ -16,6 +16,7 @@ same parameters, so that they can travel; a truncated episode bootstraps. Choice
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import gymnasium
@@ -23,15 +24,17 @@ import jax
 import jax.numpy as jnp
 
 from rookery import ops
-from rookery.algorithms import off_policy
+from rookery.algorithms import curl, off_policy
 from rookery.algorithms.off_policy import Losses, Transition
 from rookery.data.config import ReplayBuffer
 from rookery.networks import NetworkConfig
-from rookery.networks.action_critic import ActionCritic, action_critic
+from rookery.networks.action_critic import action_critic
 from rookery.networks.actor import actor
+from rookery.networks.config import ViewsConfig
+from rookery.networks.shared import front_of
 from rookery.networks.torso import Torso
 from rookery.ops.action_units import action_units
-from rookery.ranges import Count, Finite, Long, Positive, Range, Rate, Share
+from rookery.ranges import Count, Finite, Long, Natural, Positive, Range, Rate, Share
 from rookery.types import Agent, Array, PyTree, Report, Spec
 
 LOG_STD = (-20.0, 2.0)  # of the normal before the tanh
@@ -41,7 +44,9 @@ LOG_STD = (-20.0, 2.0)  # of the normal before the tanh
 class SAC:
     """Off-policy actor-critic that maximises return and entropy."""
 
-    leaves: ClassVar[tuple[str, ...]] = ("learning_rate", "temperature_rate", "polyak", "discount")
+    leaves: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "temperature_rate", "polyak", "encoder_polyak", "contrastive_rate", "discount",
+    )
     #   may change while a run goes on (see hyper.py)
     rollout_length: Count = 1
     """Steps of every environment between two visits to the table."""
@@ -61,6 +66,8 @@ class SAC:
     adam_epsilon: Positive = 1e-8
     polyak: Share = 0.005
     """Share of the way that the target critics go to the newest ones, each gradient step."""
+    encoder_polyak: Share = 0.025
+    """The same for the encoder of images, which actor and critics share (--network.heads separate: they do not)."""
     policy_delay: Count = 1
     """Gradient steps of the critics for each one of the policy."""
     critics: Annotated[int, Range(1, 64)] = 2
@@ -76,6 +83,11 @@ class SAC:
     the greatest for choices."""
     random_steps: Long | None = None
     """Environment steps of uniformly random actions before the policy acts; None: a twentieth of the run, at most 10,000."""
+    contrastive_every: Natural = 0
+    """Updates for each contrastive step of the encoder (CURL), on the same batch; 0: none. Needs --views.kind."""
+    contrastive_rate: Rate = 1e-3
+    """Learning rate of the contrastive steps."""
+    views: ViewsConfig = field(default_factory=ViewsConfig)
     normalise_observations: bool | None = None
     """Running mean and deviation of observations; None: of those numbers that have no bounds, or distant ones."""
     reward_clip: Positive | None = None
@@ -93,8 +105,15 @@ class SAC:
         return self.replay.min_size
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
+        if self.contrastive_every and not front_of(spec, self.network, torso).shared:
+            raise ValueError(
+                "--contrastive-every trains an encoder that actor and critics share, as they do of images: use "
+                "--network.heads shared, or --contrastive-every 0"
+            )
         if self.target_critics > self.critics:
             raise ValueError(f"--target-critics {self.target_critics} of --critics {self.critics}: lower it, or raise those")
+        if curl.asked(self):
+            return curl.build(self, spec, curl.Place("critic", follows=True), num_updates=num_updates, torso=torso)
         if isinstance(spec.action, gymnasium.spaces.Discrete):
             from rookery.algorithms import discrete_sac
 
@@ -111,25 +130,35 @@ def continuous(spec: Spec, config: SAC, torso: Torso | None) -> Losses:
     units = action_units(spec.action)
     box = gymnasium.spaces.Box(-1.0, 1.0, (units.size,))
     squashed = ops.squashed_gaussian(box.low, box.high)
-    policy = actor(spec, 2 * units.size, config.network, torso=torso)
+    front = front_of(spec, config.network, torso)
+    own = None if front.shared else torso
+    policy = actor(front.spec, 2 * units.size, front.network, torso=own)
     critic = action_critic(
-        spec._replace(action=box), config.network, ensemble=config.critics, layer_norm=config.layer_norm, torso=torso
+        front.spec._replace(action=box), front.network, ensemble=config.critics, layer_norm=config.layer_norm, torso=own
     )
     wanted = -float(units.size) if config.target_entropy is None else config.target_entropy
 
-    def outputs(params: PyTree, observation: PyTree) -> Array:
-        mean, log_std = jnp.split(policy.apply(params, observation), 2, -1)
+    def outputs(own: PyTree, params: PyTree, observation: PyTree) -> Array:
+        """Compute mean and log deviation by an actor, behind the critics' encoder where they share it."""
+        mean, log_std = jnp.split(policy.apply(own, front.read(params["critic"], observation)), 2, -1)
         return jnp.concatenate([mean, jnp.clip(log_std, *LOG_STD)], -1)
+
+    def values(own: PyTree, observation: PyTree, action: Array) -> Array:
+        """Value actions by all critics. [critics, B]"""
+        return critic.apply(front.heads(own), front.read(own, observation), action)
+
+    def acting(params: PyTree, observation: PyTree) -> Array:
+        return outputs(params["actor"], params, observation)
 
     def init(key: Array) -> tuple[dict[str, PyTree], PyTree]:
         keys = dict(zip(("actor", "critic"), jax.random.split(key)))
-        newest = critic.init(keys["critic"])
+        newest = front.init(keys["critic"], critic.init(keys["critic"]))
         parts = {"actor": policy.init(keys["actor"]), "critic": newest, "temperature": first_temperature(config)}
         return parts, {"critic": jax.tree.map(jnp.copy, newest)}
 
     def act(params: PyTree, observation: PyTree, memory: PyTree, key: Array, explore: PyTree) -> tuple[PyTree, PyTree]:
         keys = dict(zip(("sample", "random"), jax.random.split(key)))
-        found = outputs(params["actor"], observation)
+        found = acting(params, observation)
         sampled = squashed.sample(keys["sample"], found)
         unit = jnp.where(explore["noise"][:, None] > 0, sampled, squashed.mode(found))
         return units.from_unit(off_policy.acted(keys["random"], unit, explore)), memory
@@ -138,15 +167,15 @@ def continuous(spec: Spec, config: SAC, torso: Torso | None) -> Losses:
         newest: PyTree, params: PyTree, slow: PyTree, rows: Transition, key: Array, config: SAC
     ) -> tuple[Array, tuple[Report, Array]]:
         keys = dict(zip(("action", "subset"), jax.random.split(key)))
-        action, logp = squashed.sample_and_logp(keys["action"], outputs(params["actor"], rows.after))
-        q_after = least(keys["subset"], critic.apply(slow["critic"], rows.after, action), config.target_critics)
+        action, logp = squashed.sample_and_logp(keys["action"], acting(params, rows.after))
+        q_after = least(keys["subset"], values(slow["critic"], rows.after, action), config.target_critics)
         target = rows.reward + rows.discount * (q_after - temperature(params) * logp)
-        q = critic.apply(newest, rows.before, rows.action)  # [critics, B]
+        q = values(newest, rows.before, rows.action)  # [critics, B]
         return off_policy.regression(q, target, rows)
 
     def of_actor(own: PyTree, params: PyTree, rows: Transition, key: Array, config: SAC) -> tuple[Array, Report]:
-        action, logp = squashed.sample_and_logp(key, outputs(own["actor"], rows.before))
-        q = critic.apply(params["critic"], rows.before, action)
+        action, logp = squashed.sample_and_logp(key, outputs(own["actor"], params, rows.before))
+        q = values(params["critic"], rows.before, action)
         worth = q.mean(0) if config.critics > config.target_critics else q.min(0)
         terms = {
             "actor": rows.mean(temperature(params) * logp - worth),
@@ -156,10 +185,10 @@ def continuous(spec: Spec, config: SAC, torso: Torso | None) -> Losses:
         return sum(terms.values()), told | {"temperature": temperature(params), "entropy": -rows.mean(logp)}
 
     return Losses(
-        init=init, act=act, critic=of_critic, actor=of_actor, polyak=follow,
-        value=lambda params, seen: best(critic, params, seen, squashed.mode(outputs(params["actor"], seen))),
-        of_action=lambda params, seen, action: best(critic, params, seen, action), action=units.to_unit,
-        spread=lambda params, seen: jnp.tanh(outputs(params["actor"], seen)[:, : units.size]).std(0).mean(),
+        init=init, act=act, critic=of_critic, actor=of_actor, polyak=partial(follow, shared=front.shared),
+        value=lambda params, seen: values(params["critic"], seen, squashed.mode(acting(params, seen))).min(0),
+        of_action=lambda params, seen, action: values(params["critic"], seen, action).min(0), action=units.to_unit,
+        spread=lambda params, seen: jnp.tanh(acting(params, seen)[:, : units.size]).std(0).mean(),
     )  # fmt: skip
 
 
@@ -182,11 +211,9 @@ def least(key: Array, q: Array, count: int) -> Array:
     return q[jax.random.permutation(key, len(q))[:count]].min(0)
 
 
-def follow(slow: PyTree, params: PyTree, config: Any) -> PyTree:
-    """Move the target critics towards the newest ones."""
-    return {"critic": off_policy.polyak(slow["critic"], params["critic"], config.polyak)}
-
-
-def best(critic: ActionCritic, params: PyTree, observation: PyTree, action: Array) -> Array:
-    """Value actions by the most doubtful critic. [B]"""
-    return critic.apply(params["critic"], observation, action).min(0)
+def follow(slow: PyTree, params: PyTree, config: Any, shared: bool = False) -> PyTree:
+    """Move the target critics towards the newest ones; an encoder that the actor shares at a pace of its own."""
+    moved = off_policy.polyak(slow["critic"], params["critic"], config.polyak)
+    if shared:
+        moved |= {"encoder": off_policy.polyak(slow["critic"]["encoder"], params["critic"]["encoder"], config.encoder_polyak)}
+    return {"critic": moved}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rookery.trees import ArraySpec, tree_leaves, tree_map
@@ -41,6 +43,12 @@ def columns(rollout: Rollout, part: slice) -> Rollout:
             for name, field in rollout._asdict().items()
         )
     )
+
+
+def spread_evenly(counts: Sequence[int]) -> np.ndarray:
+    """Order the columns of several batches, one behind the other, so that those of each are spread over the whole: any piece
+    of it has the same shares. -> [sum of counts] indices"""
+    return np.argsort(np.concatenate([(np.arange(count) + 0.5) / count for count in counts]), kind="stable")
 
 
 def nbytes(tree: PyTree) -> int:

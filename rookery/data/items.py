@@ -129,6 +129,15 @@ class ItemTable:
             self._delete(spent[self._live[spent]])
         return Sample(rows, keys, probabilities, size)
 
+    def look(self, count: int) -> Sample | None:
+        """Draw as `sample` does for whoever reads beside the learner: nothing is counted, and no item is used up. None before
+        the first sample may be taken."""
+        if self.limiter.size < self.limiter.min_size:
+            return None
+        slots, probabilities = self._selector.select(count, self._random)
+        rows, keys, _, _ = self._items.take(slots, axis=0).T.copy()
+        return Sample(rows, keys, probabilities, len(self))
+
     def _draw(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         if not self._max_times:
             return self._selector.select(count, self._random)

@@ -17,7 +17,7 @@ from rookery.data.chunks import NOTHING, Store, row_bytes
 from rookery.data.config import TableSpec
 from rookery.data.demonstrations import Demonstrations
 from rookery.data.interface import Part, Taken
-from rookery.data.items import ItemTable, Mixture, importance_weights
+from rookery.data.items import ItemTable, Mixture, Sample, importance_weights
 from rookery.data.limiter import Limiter
 from rookery.data.queue import Queue
 from rookery.trees import ArraySpec, tree_leaves, tree_map
@@ -340,6 +340,18 @@ class Replay:
         """Sample a batch; None when the limiter refuses or every slot is being learned from."""
         if not self._free_slots or (sample := self._sampled.sample(self._spec.batch_size)) is None:
             return None
+        taken = self._taken(sample)
+        self.batches += 1
+        return taken
+
+    def draw(self) -> Taken | None:
+        """Sample a batch for whoever reads beside the learner, of what was played: the limiter does not count it, so that it
+        changes no ratio. None: there is none yet, or every slot is being read."""
+        if not self._free_slots or (sample := self.table.look(self._spec.batch_size)) is None:
+            return None
+        return self._taken(sample)
+
+    def _taken(self, sample: Sample) -> Taken:
         slot = self._free_slots.pop()
         rollout, column, store = self._slots[slot], self.store.columns, self.store
         if self._sequences:
@@ -362,7 +374,6 @@ class Replay:
         rollout.stream[:], rollout.step[:] = store.origin(sample.rows)
         self._weights[slot][:] = importance_weights(sample, self._beta()) if self._config.selector == "prioritized" else 1.0
         self._keys[slot] = sample.keys
-        self.batches += 1
         return Taken(slot, Batch(rollout, self._weights[slot], sample.keys))
 
     def release(self, slot: int, priorities: np.ndarray | None = None) -> None:

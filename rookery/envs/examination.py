@@ -19,9 +19,10 @@ import numpy as np
 from gymnasium import spaces as gs
 
 from rookery import envs, references, spaces
+from rookery.envs import legal
 from rookery.envs.processes.mailbox import CannotTravel, pack
 from rookery.envs.processes.memory import resident_mb
-from rookery.envs.trials import Trial, in_short, legal_action, mask_of, same, try_env, try_pool
+from rookery.envs.trials import Trial, in_short, legal_action, same, try_env, try_pool
 from rookery.types import EnvPool
 
 PLAY_SECONDS, PLAY_STEPS = 1.0, 4000
@@ -130,7 +131,7 @@ def _spaces(observation: Any, action: Any, tell: Tell) -> Iterator[Finding]:
         "images": bool(images), "frames": any(len(shape) == 3 and shape[0] in (3, 4) and shape[1] > 8 for shape in images),
         "bytes": any(isinstance(leaf, gs.Box) and leaf.dtype == np.uint8 and len(leaf.shape) >= 2 for leaf in leaves),
         "colour": any(len(shape) == 3 and shape[-1] == 3 for shape in images),
-        "mask": mask_of(spec.observation) is not None,
+        "mask": legal.is_masked(spec.observation),
     })  # fmt: skip
 
 
@@ -239,7 +240,7 @@ def _speed(env: Any, tell: Tell) -> Iterator[Finding]:
     rng, resets = np.random.default_rng(0), []
     observation, begin = env.reset(seed=1)[0], time.perf_counter()
     actions = [legal_action(env.action_space, None, rng) for _ in range(64)]
-    masked, count, inside, before = mask_of(env.observation_space) is not None, 0, 0.0, resident_mb(os.getpid())
+    masked, count, inside, before = legal.is_masked(env.observation_space), 0, 0.0, resident_mb(os.getpid())
     while count < 3 or (count < QUICK_STEPS and time.perf_counter() - begin < QUICK_SECONDS):
         action = legal_action(env.action_space, observation, rng) if masked else actions[count % 64]
         start = time.perf_counter()

@@ -29,6 +29,17 @@ def mask_of(observation: PyTree, *, batched: bool = False) -> np.ndarray | None:
     return None
 
 
+def is_masked(space: Space) -> bool:
+    """Tell whether observations of a space have a mask."""
+    for _ in range(2):
+        if not isinstance(space, gs.Dict):
+            return False
+        if "action_mask" in space.spaces:
+            return True
+        space = space.spaces.get("observation", gs.Discrete(1))
+    return False
+
+
 def sample(space: Space, observation: PyTree) -> Any:
     """Draw an action of an environment's own space, by the generator of the space, that this one observation allows."""
     mask = mask_of(observation)

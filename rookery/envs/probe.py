@@ -77,10 +77,11 @@ def _seed_counts(gym_envs: GymEnvs, answer: AnswerRows) -> bool:
     seen: list[list[np.ndarray]] = []
     for _ in range(2):
         gym_envs.reseed(0, 0, seed=0)
-        gym_envs.action.seed(0)
         now = []
-        for _ in range(3):
+        for step in range(4):
             _advance(gym_envs, answer, _action(gym_envs, answer))
+            if step == 0:  # that was the reset: what was drawn for it hung on the mask of an episode before
+                gym_envs.action.seed(0)
             now += [leaf.buffer.copy() for leaf in answer.leaves]
         seen.append(now)
     return all(np.array_equal(a, b) for a, b in zip(*seen))

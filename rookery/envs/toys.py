@@ -1,9 +1,10 @@
 """Small environments, stepped as numpy arrays, for tests and first steps: each asks for one ability.
 
 A toy is a frozen dataclass of its options with four pure parts: its spaces, `start` (the state of new episodes),
-`step` (changes the state, gives the reward) and `observe`. Every episode of a toy has `length` steps. Random
-numbers are a hash of (seed, env id, incarnation, counter): they do not depend on the groups, and a snapshot is a
-few arrays. `optimal_return` and `random_return` are means per episode, of the best and of the uniform policy.
+`step` (changes the state, gives the reward) and `observe`. Every episode of a toy has `length` steps, or ends before where
+the state has an entry "over" that is set. Random numbers are a hash of (seed, env id, incarnation, counter): they do not
+depend on the groups, and a snapshot is a few arrays. `optimal_return` and `random_return` are means per episode, of the best
+and of the uniform policy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium import spaces as gs
 
+from rookery.envs.grasping import Grasping
 from rookery.types import Array, PyTree
 
 State = dict[str, Array]  # name -> [B, ...]
@@ -43,7 +45,7 @@ class Draws:
 
 
 class Toy(Protocol):
-    truncates: ClassVar[bool]  # does an episode end by truncation rather than by termination?
+    truncates: ClassVar[bool]  # is an episode of `length` steps truncated rather than terminated?
 
     @property
     def length(self) -> int: ...
@@ -299,6 +301,32 @@ class PointReach:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PixelReach:
+    """Point-reach from an image: a bright dot is moved to a dim target; minus the distance, each step.
+
+    uint8 [side, side]: two blobs, which lie where they overlap as light does. Nobody says where they are in numbers.
+    """
+
+    length: int = 20
+    speed: float = 0.2
+    side: int = 24
+    truncates: ClassVar[bool] = True
+    observation = property(lambda self: gs.Box(0, 255, (self.side, self.side), np.uint8))
+    action = property(lambda self: gs.Box(-1, 1, (2,), np.float32))
+    optimal_return = property(lambda self: -2.35)  # point-reach's
+    random_return = property(lambda self: -21.2)
+
+    start, step = PointReach.start, PointReach.step
+
+    def observe(self, state: State) -> PyTree:
+        """Draw the blobs: as wide as a twelfth of the image, their centres at least that far from its border."""
+        pixels = np.linspace(-1.0, 1.0, self.side, dtype=np.float32) * np.float32(1.25)  # of the square [-1, 1]
+        near = np.exp(-0.5 * np.square((pixels - state["point"][..., None]) / np.float32(0.125)))  # [B, 4, side]
+        dot, target = (near[:, i + 1, :, None] * near[:, i, None, :] for i in (0, 2))
+        return np.minimum(255.0, 255.0 * dot + 110.0 * target).astype(np.uint8)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Truncating:
     """Reward 1 for ever, but cut every `length` steps: bootstrapped right, the value is 1 / (1 - discount)."""
 
@@ -368,7 +396,9 @@ TOYS: dict[str, type] = {
     "cue-recall": CueRecall,
     "deep-sea": DeepSea,
     "dict-obs": DictObservation,
+    "grasping": Grasping,
     "masked": Masked,
+    "pixel-reach": PixelReach,
     "point-reach": PointReach,
     "truncating": Truncating,
 }

@@ -14,6 +14,7 @@ from gymnasium import Space
 from gymnasium import spaces as gs
 
 from rookery import spaces
+from rookery.envs import legal
 from rookery.envs.pools.pool import EnvironmentFailed
 from rookery.trees import tree_leaves, tree_map
 from rookery.types import EnvPool, PyTree, TimeStep
@@ -145,12 +146,12 @@ def _judge(env: Any, observation: Any, trial: Trial) -> None:
             told = f"{name} has shape {array.shape} of {array.dtype}, but its space promises {leaf.shape} of {expected}"
             raise Breach(told, "Give what observation_space says, or say what is given")
         _judge_values(name, leaf, array, trial)
-    if (mask := mask_of(observation)) is not None:
+    if (mask := legal.mask_of(observation)) is not None:
         trial.masked = trial.masked or "ok"
-        entries = _actions_of(env.action_space)
-        if entries is not None and np.size(mask) != entries:
-            trial.masked = f"action_mask has {np.size(mask)} entries, and there are {entries} actions"
-        elif not np.any(mask):
+        entries = sum(legal.choices(env.action_space))
+        if entries and mask.size != entries:
+            trial.masked = f"action_mask has {mask.size} entries, and there are {entries} actions"
+        elif not mask.any():
             trial.masked = f"action_mask leaves no action at step {trial.steps}"
 
 
@@ -194,35 +195,15 @@ class _Alias:
 # --------------------------------------------------------------------------------------------------------- actions
 
 
-def mask_of(observation: Any) -> Any:
-    """Return the leaf `action_mask` of an observation, or of its space; None where there is none."""
-    if isinstance(observation, gs.Dict):
-        return observation.spaces.get("action_mask")
-    return observation.get("action_mask") if isinstance(observation, dict) else None
-
-
-def _actions_of(space: Space) -> int | None:
-    if isinstance(space, gs.Discrete):
-        return int(space.n)
-    return int(space.nvec.sum()) if isinstance(space, gs.MultiDiscrete) else None
-
-
 def legal_action(space: Space, observation: Any, rng: np.random.Generator) -> Any:
-    """Draw an action of an environment, one that its mask allows where it has one."""
-    mask = mask_of(observation)
-    if isinstance(space, gs.Discrete):
-        choices = np.arange(space.n) if mask is None else np.flatnonzero(mask)
-        return int(rng.choice(choices)) + int(space.start) if len(choices) else int(space.start)
-    if isinstance(space, gs.MultiDiscrete) and mask is not None and np.size(mask) == space.nvec.sum():
-        ends = np.cumsum(space.nvec.reshape(-1))[:-1]
-        parts = [np.flatnonzero(part) for part in np.split(np.asarray(mask).reshape(-1), ends)]
-        drawn = np.array([rng.choice(part) if len(part) else 0 for part in parts]).reshape(space.nvec.shape)
-        return (drawn + space.start).astype(space.dtype)
+    """Draw an action of an environment, one that its mask allows where it has one; numbers without a bound within ± 1."""
     if isinstance(space, gs.Box) and space.dtype is not None and space.dtype.kind == "f":
         low, high = (np.where(np.isfinite(end), end, other) for end, other in ((space.low, -1.0), (space.high, 1.0)))
         return rng.uniform(low, high).astype(space.dtype)
+    if isinstance(space, gs.Discrete) and legal.mask_of(observation) is None:
+        return int(rng.choice(np.arange(space.n))) + int(space.start)
     space.seed(int(rng.integers(2**31)))
-    return space.sample()
+    return legal.sample(space, observation)
 
 
 def _rows(space: Space, observation: PyTree, count: int, rng: np.random.Generator) -> PyTree:
@@ -245,7 +226,7 @@ def _stack(space: Space, drawn: list[Any]) -> PyTree:
 def try_pool(pool: EnvPool, *, seconds: float, steps: int, judge: bool = True, seed: int = 7) -> Trial:
     """Play a pool of one group from a seed. Actions depend on the seed alone, but where masks are to be obeyed."""
     trial, rng = Trial(), np.random.default_rng(seed)
-    masked = mask_of(pool.spec.observation) is not None
+    masked = legal.is_masked(pool.spec.observation)
     ready = [_rows(pool.spec.action, (), pool.num_envs, rng) for _ in range(1 if masked else 32)]
     try:
         now = pool.reset(seed)
@@ -283,7 +264,7 @@ def _note_step(pool: EnvPool, now: TimeStep, trial: Trial) -> None:
                 value = value[key]
             for row in value:
                 _judge_values(path or "the observation", leaf, np.asarray(row), trial)
-        if (mask := mask_of(now.observation)) is not None:
+        if (mask := legal.mask_of(now.observation, batched=True)) is not None:
             trial.masked = trial.masked or "ok"
             if not mask.any(axis=-1).all():
                 trial.masked = f"action_mask leaves no action at step {trial.steps}"

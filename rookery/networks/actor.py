@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from rookery.networks import encoders
 from rookery.networks.config import NetworkConfig
-from rookery.networks.network import as_pair, orthogonal
+from rookery.networks.network import as_pair, observation_encoder, orthogonal
 from rookery.networks.torso import Torso, check_given, encoding_of
 from rookery.types import Array, PyTree, Spec
 
@@ -32,7 +32,7 @@ def actor(spec: Spec, num_outputs: int, config: NetworkConfig, *, torso: Torso |
     if config.core != "none":
         raise ValueError("a policy that learns from single transitions has no recurrent state: use --network.core none")
     own = None if torso is None else encoding_of(torso)
-    encode = own or as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config, norm_images=True))
+    encode = observation_encoder(spec, config, torso)
     head = as_pair(encoders.dense(num_outputs, gain=HEAD_GAIN))
 
     def init(key: Array) -> PyTree:

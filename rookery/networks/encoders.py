@@ -3,7 +3,7 @@
 | leaf of the space                 | is read as                                                                      |
 |-----------------------------------|---------------------------------------------------------------------------------|
 | Box, rank 0 or 1                  | numbers                                                                         |
-| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 24: compact; >= 8: a small convolution; less: numbers   |
+| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 36: compact; >= 8: a small convolution; less: numbers   |
 | any other Box                     | numbers, flattened                                                              |
 | Discrete, MultiDiscrete           | one-hot                                                                         |
 | MultiBinary                       | numbers                                                                         |
@@ -52,9 +52,9 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, 
     "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
 }
 FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
-# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after the last convolution, and
-# a window of 3 x 3 needs some room. On 32 x 32 an update of SAC costs twice as much with the one for boards as with compact
-AUTO_SIDES = {"nature": 44, "compact": 24, "small": 8}
+# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after Nature's convolutions (one,
+# up to 43), and a window of 3 x 3 needs some room. On 32 x 32 an update of SAC costs half with compact of what it does with small
+AUTO_SIDES = {"nature": 44, "compact": 36, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
 Kind = Literal["numbers", "one_hot", "nature", "shallow", "compact", "small", "impala"]
@@ -195,7 +195,6 @@ class Encoder(nn.Module):
     parts: tuple[Leaf, ...]
     config: NetworkConfig
     layer_norm: bool = False  # of the MLP: Ba et al. 2016, before the activation
-    norm_images: bool = False  # the dense layer of an image is normalised and bounded by tanh (Yarats et al. 2019, SAC-AE)
 
     @nn.compact
     def __call__(self, observation: PyTree) -> Array:
@@ -238,7 +237,6 @@ class Encoder(nn.Module):
         if leaf.layout == "NHWC":
             x = x.transpose(0, 2, 3, 1, 4).reshape(B, *x.shape[2:4], -1)
         common: dict[str, Any] = {"scale": leaf.scale, "channels_first": leaf.layout == "CHW", "name": f"image_{index}"}
-        common["norm"] = self.norm_images
         return Impala(**common)(x) if leaf.kind == "impala" else Convolutions(leaf.kind, **common)(x)
 
 
@@ -261,7 +259,6 @@ class Convolutions(nn.Module):
     kind: str
     scale: float
     channels_first: bool
-    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -273,7 +270,7 @@ class Convolutions(nn.Module):
             else:
                 x = convolution(x, kernel, stride=stride)
             x = _relu(x + bias)
-        return _features(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)), self.norm)
+        return _relu(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)))
 
 
 class Impala(nn.Module):
@@ -281,7 +278,6 @@ class Impala(nn.Module):
 
     scale: float
     channels_first: bool
-    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -299,17 +295,13 @@ class Impala(nn.Module):
             x = max_pool(x + bias)
             for block in range(2):
                 x = x + self._residual(x, f"section_{section}_block_{block}")
-        return _features(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)), self.norm)
+        return _relu(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)))
 
     def _residual(self, x: Array, name: str) -> Array:
         for index in range(2):
             kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
             x = convolution(_relu(x), kernel, padding="SAME") + bias
         return x
-
-
-def _features(x: Array, norm: bool) -> Array:
-    return units.told(nn.tanh(nn.LayerNorm(name="norm")(x))) if norm else _relu(x)
 
 
 def _relu(x: Array) -> Array:

@@ -145,6 +145,13 @@ def as_pair(module: nn.Module) -> Encoding:
     return Encoding(init, apply)
 
 
+def observation_encoder(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> Encoding:
+    """Return what makes features of observations: the user's own, or an encoder of ours."""
+    if torso is not None:
+        return encoding_of(torso)
+    return as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
+
+
 def separate(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> bool:
     """Tell whether policy and value have an encoder each."""
     if config.heads == "separate" and config.core != "none":

@@ -6,6 +6,7 @@ columns that several processes share: `ops.spread`.
 """
 
 from rookery.ops import moments, random, spread
+from rookery.ops.cem import cross_entropy_method
 from rookery.ops.distributions import (
     Distribution,
     bernoulli,
@@ -46,6 +47,7 @@ __all__ = [
     "categorical_projection",
     "centred_ranks",
     "clip_by_global_norm",
+    "cross_entropy_method",
     "epsilon_greedy",
     "for_space",
     "gae",

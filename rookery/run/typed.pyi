@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypedDict, Unpack, overload
 
 from rookery.data.config import ReplayBuffer, ReplayConfig
-from rookery.networks.config import NetworkConfig
+from rookery.networks.config import NetworkConfig, ViewsConfig
 from rookery.run.trainer import Result
 from rookery.run.trainer import Trainer as _Trainer
 from rookery.runtime.interface import Resources
@@ -30,6 +30,10 @@ class NetworkConfigFields(TypedDict, total=False):
     core_size: int
     heads: Literal["auto", "shared", "separate"]
     initial_log_std: float
+
+class ViewsConfigFields(TypedDict, total=False):
+    kind: Literal["whole", "crop", "shift"]
+    window: float
 
 class ReplayConfigFields(TypedDict, total=False):
     capacity: int
@@ -222,6 +226,10 @@ class DQNFields(TypedDict, total=False):
     epsilon: float
     epsilon_steps: int | None
     reward_clip: float | None
+    contrastive_every: int
+    contrastive_rate: float
+    encoder_polyak: float
+    views: ViewsConfigFields | ViewsConfig
     network: NetworkConfigFields | NetworkConfig
     replay: ReplayConfigFields | ReplayConfig
 
@@ -324,6 +332,7 @@ class SACFields(TypedDict, total=False):
     anneal: bool
     adam_epsilon: float
     polyak: float
+    encoder_polyak: float
     policy_delay: int
     critics: int
     target_critics: int
@@ -331,10 +340,59 @@ class SACFields(TypedDict, total=False):
     initial_temperature: float
     target_entropy: float | None
     random_steps: int | None
+    contrastive_every: int
+    contrastive_rate: float
+    views: ViewsConfigFields | ViewsConfig
     normalise_observations: bool | None
     reward_clip: float | None
     network: NetworkConfigFields | NetworkConfig
     replay: ReplayBufferFields | ReplayBuffer
+
+class TwoLearnersFields(TypedDict, total=False):
+    num_envs: int
+    collectors: int
+    groups: int
+    in_flight: int
+    prefetch: int
+    auxiliary_workers: int
+    auxiliary_ratio: float | None
+    max_staleness: int | None
+
+class QTOptFields(TypedDict, total=False):
+    rollout_length: int
+    discount: float
+    n_step: int
+    batch_size: int
+    gradient_steps: int
+    update_ratio: float
+    learning_rate: float
+    anneal: bool
+    adam_epsilon: float
+    samples: int
+    elites: int
+    iterations: int
+    polyak: float
+    target_lag: int | None
+    value_range: Sequence[float] | None
+    noise: float
+    epsilon: float
+    layer_norm: bool
+    random_steps: int | None
+    demo_ratio: float
+    demonstrations: str | None
+    normalise_observations: bool | None
+    reward_clip: float | None
+    network: NetworkConfigFields | NetworkConfig
+    replay: ReplayBufferFields | ReplayBuffer
+
+class BellmanUpdatersFields(TypedDict, total=False):
+    num_envs: int
+    collectors: int | str
+    groups: int
+    in_flight: int
+    updaters: int | str
+    uses: int
+    prefetch: int
 
 class ESFields(TypedDict, total=False):
     max_episode_steps: int
@@ -398,9 +456,13 @@ class TD3SyncFields(RunOptionsFields, TD3Fields, SyncFields, total=False): ...
 
 class SACSyncFields(RunOptionsFields, SACFields, SyncFields, total=False): ...
 
+class SACTwoLearnersFields(RunOptionsFields, SACFields, TwoLearnersFields, total=False): ...
+
 class SACAnakinFields(RunOptionsFields, SACFields, AnakinFields, total=False): ...
 
 class DDPGActorLearnerFields(RunOptionsFields, DDPGFields, ActorLearnerFields, total=False): ...
+
+class QTOptBellmanUpdatersFields(RunOptionsFields, QTOptFields, BellmanUpdatersFields, total=False): ...
 
 class ESEvolutionFields(RunOptionsFields, ESFields, EvolutionFields, total=False): ...
 
@@ -478,7 +540,7 @@ def train(
 ) -> Result: ...
 @overload
 def train(
-    system: Literal["dqn", "rainbow"],
+    system: Literal["dqn", "rainbow", "curl-rainbow"],
     *,
     env: Any,
     env_options: Any = ...,
@@ -632,7 +694,7 @@ def train(
 ) -> Result: ...
 @overload
 def train(
-    system: Literal["sac"],
+    system: Literal["sac", "curl-sac"],
     *,
     env: Any,
     env_options: Any = ...,
@@ -643,6 +705,20 @@ def train(
     on_checkpoint: Any = ...,
     on_end: Any = ...,
     **options: Unpack[SACSyncFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["async-curl-sac"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[SACTwoLearnersFields],
 ) -> Result: ...
 @overload
 def train(
@@ -671,6 +747,20 @@ def train(
     on_checkpoint: Any = ...,
     on_end: Any = ...,
     **options: Unpack[DDPGActorLearnerFields],
+) -> Result: ...
+@overload
+def train(
+    system: Literal["qt-opt"],
+    *,
+    env: Any,
+    env_options: Any = ...,
+    torso: Any = ...,
+    progress: Any = ...,
+    on_step: Any = ...,
+    on_evaluation: Any = ...,
+    on_checkpoint: Any = ...,
+    on_end: Any = ...,
+    **options: Unpack[QTOptBellmanUpdatersFields],
 ) -> Result: ...
 @overload
 def train(
@@ -824,7 +914,7 @@ class Trainer(_Trainer):
     @overload
     def __init__(
         self,
-        system: Literal["dqn", "rainbow"],
+        system: Literal["dqn", "rainbow", "curl-rainbow"],
         *,
         env: Any,
         env_options: Any = ...,
@@ -989,7 +1079,7 @@ class Trainer(_Trainer):
     @overload
     def __init__(
         self,
-        system: Literal["sac"],
+        system: Literal["sac", "curl-sac"],
         *,
         env: Any,
         env_options: Any = ...,
@@ -1000,6 +1090,21 @@ class Trainer(_Trainer):
         on_checkpoint: Any = ...,
         on_end: Any = ...,
         **options: Unpack[SACSyncFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["async-curl-sac"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[SACTwoLearnersFields],
     ) -> None: ...
     @overload
     def __init__(
@@ -1030,6 +1135,21 @@ class Trainer(_Trainer):
         on_checkpoint: Any = ...,
         on_end: Any = ...,
         **options: Unpack[DDPGActorLearnerFields],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        system: Literal["qt-opt"],
+        *,
+        env: Any,
+        env_options: Any = ...,
+        torso: Any = ...,
+        progress: Any = ...,
+        on_step: Any = ...,
+        on_evaluation: Any = ...,
+        on_checkpoint: Any = ...,
+        on_end: Any = ...,
+        **options: Unpack[QTOptBellmanUpdatersFields],
     ) -> None: ...
     @overload
     def __init__(

@@ -19,7 +19,7 @@ from rookery.runtime.interface import Out, P, R, W, W_co, WorkerLost
 from rookery.testing.schedules import Dies, ScheduledCall, Seconds, even, never
 from rookery.trees import tree_leaves
 
-INSTANT = frozenset({"warm_up", "snapshot", "published", "publish", "pull", "state", "inspect", "restore", "close"})
+INSTANT = frozenset({"warm_up", "snapshot", "published", "slow", "publish", "pull", "state", "inspect", "restore", "close"})
 LATE = frozenset({"learn"})  # reads its arguments until it ends
 
 

@@ -16,15 +16,20 @@ Collectors are a fleet: one that is lost takes only the rollouts that it owed wi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from rookery.data.interface import Part, Taken
+import numpy as np
+
+from rookery.data import arrays
+from rookery.data.interface import Part, Table, Taken
+from rookery.data.refined import Refined
 from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
+from rookery.topologies.beside import Beside
 from rookery.topologies.compatibility import fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Job, Progress
 from rookery.topologies.launch import Launched
@@ -108,7 +113,9 @@ class ActorLearner:
 class Pipeline:
     """The calls in flight along the edges of a plan. All of it belongs to the driver's thread."""
 
-    def __init__(self, launched: Launched, meters: Meters) -> None:
+    def __init__(self, launched: Launched, meters: Meters, *, beside: Sequence[Beside] = ()) -> None:
+        """beside: learners of other losses, which read a table as well."""
+        self.beside = beside
         self.parts, self.meters, plan = launched, meters, launched.plan
         self.runtime, self.tables = launched.job.runtime, launched.tables
         refiners = [node.name for node in plan.nodes if node.worker is Refiner]
@@ -134,6 +141,8 @@ class Pipeline:
         self.ask_collectors()
         self.ask_refiners()
         self.feed_learners()
+        for one in self.beside:
+            one.ask(self.meters)
 
     def ask_collectors(self) -> None:
         """Top every collector up to `in_flight` calls, the least busy first, as far as there are columns to write into."""
@@ -145,10 +154,10 @@ class Pipeline:
         """Give every idle refiner a batch of its table, as far as there is room for what it makes of it."""
         for one in self.refining:
             while (who := one.fleet.next()) is not None and (part := one.into.claim()) is not None:
-                if (taken := one.source.take()) is None:
+                if (drawn := one.draw()) is None:
                     one.into.abandon(part)
                     break
-                one.fleet.call(who, (part, taken), Refiner.refine, taken.batch)
+                one.fleet.call(who, (part, drawn), Refiner.refine, *(taken.batch for taken in drawn))
 
     def feed_learners(self) -> None:
         """Queue the next batch at each learner, so that it is there when the running update ends."""
@@ -159,6 +168,7 @@ class Pipeline:
     def serve(self, seconds: float) -> None:
         """Wait for the first call that ends and process all that have."""
         waiting = [*self.parts.futures(), *(future for one in self.learning for future, _ in one.calls)]
+        waiting += [future for one in self.beside for future in one.waiting()]
         ready, _ = self.runtime.wait(waiting, self.parts.within(seconds))
         for table in self.tables.values():
             table.serve(ready)
@@ -173,11 +183,14 @@ class Pipeline:
             refining.take(ready, self.meters)
         for learning in self.learning:
             learning.take(self.meters)
+        for other in self.beside:
+            other.take(ready, self.meters, queued=sum(len(one.calls) for one in self.learning if one.seat is other.seat))
 
     def snapshot(self) -> PyTree:
         """Drain: what was asked for is collected and learned from, so that no step is lost and none is counted twice."""
         fleets, tables = self.parts.fleets.values(), self.tables.values()
-        while (busy := any(fleet.busy for fleet in fleets)) or any(one.calls for one in self.learning) or self._full():
+        under_way = lambda: any(one.calls for one in self.learning) or any(one.busy for one in self.beside)
+        while (busy := any(fleet.busy for fleet in fleets)) or under_way() or self._full():
             for fleet in fleets:
                 fleet.tend()
             if busy or self._full():  # a replay always has a batch: with the last rollout it ends
@@ -186,7 +199,8 @@ class Pipeline:
                 self.ask_collectors()  # full batches that wait for one whose collector is gone
             self.serve(TICK_SECONDS)
         assert all(not table.num_full for table in tables)
-        return self.parts.snapshot(self.meters)
+        saved = self.parts.snapshot(self.meters)
+        return saved | {"beside": {one.name: one.snapshot() for one in self.beside}} if self.beside else saved
 
     def _full(self) -> bool:
         return any(table.num_full for table in self.tables.values())
@@ -197,21 +211,33 @@ class _Refining:
 
     def __init__(self, plan: Plan, launched: Launched, name: str) -> None:
         self.fleet = launched.fleets[name]
-        drawn = next(edge for edge in plan.into(name) if edge.source in launched.tables)
+        drawn = [edge for edge in plan.into(name) if edge.source in launched.tables]
         made = next(edge for edge in plan.out_of(name) if edge.target in launched.tables)
-        self.source, self.into = launched.tables[drawn.source], launched.tables[made.target]
-        self.edges = drawn.name, made.name
+        self.sources, self.into = [launched.tables[edge.source] for edge in drawn], launched.tables[made.target]
+        self.drawn, self.made = [edge.name for edge in drawn], made.name
+
+    def draw(self) -> list[Taken] | None:
+        """Take a batch of each table; None where the first has none yet: those after it never make anyone wait."""
+        drawn: list[Taken] = []
+        for table in self.sources:
+            if (taken := table.take()) is None:
+                assert not drawn, "of several tables that are drawn from at once, only the first may refuse"
+                return None
+            drawn.append(taken)
+        return drawn
 
     def take(self, ready: list[Future[Any]], meters: Meters) -> None:
         """Hand refined batches on; one whose refiner is gone is not refined, and its items are drawn again."""
-        for (part, taken), refined in self.fleet.take(ready):
-            self.source.release(taken.slot)
-            meters.moved(self.edges[0])
+        for (part, drawn), refined in self.fleet.take(ready):
+            for table, taken, edge in zip(self.sources, drawn, self.drawn):
+                table.release(taken.slot)
+                meters.moved(edge)
             if refined is None:
                 self.into.abandon(part)
                 continue
-            self.into.commit(Part(part.slot, part.place, refined.batch))
-            meters.moved(self.edges[1])
+            age = meters.updates - refined.version
+            self.into.commit(Part(part.slot, part.place, refined._replace(age=age)))
+            meters.moved(self.made)
             meters.spend("refine", refined.seconds)
 
 
@@ -222,21 +248,43 @@ class _Learning:
         self.seat, self.calls = launched.seats[name], deque[tuple[Future[Update], Taken]]()
         node = self.seat.node.name
         batches = next(edge for edge in plan.into(node) if edge.source in launched.tables)
-        back = next((edge for edge in plan.out_of(node) if edge.target in launched.tables), None)
+        back = [edge for edge in plan.out_of(node) if edge.target in launched.tables]
         self.table, self.ahead = launched.tables[batches.source], batches.ahead
-        self.edges = [batches.name] + ([back.name] if back else [])
-        self.priorities_to = launched.tables[back.target] if back else None
+        self.edges, self.back = [batches.name], [edge.name for edge in back]
+        self.refined = self.table if isinstance(self.table, Refined) else None
+        # where batches are refined, their items are in other tables: of each, its columns of a batch
+        sources = [edge.source for edge in plan.into(batches.source) for edge in plan.into(edge.source)]
+        self.sources = {name: launched.tables[name] for name in sources if self.refined and name in launched.tables}
+        counts = [plan.node(name).batch for name in self.sources]
+        self.order = np.argsort(arrays.spread_evenly(counts)) if len(counts) > 1 else None
+        self.ends = np.cumsum(counts)[:-1]
 
     def take(self, meters: Meters) -> None:
         """Process the updates that are ready, in their order: free the batch, renew priorities, publish."""
         while self.calls and self.calls[0][0].done():
             future, taken = self.calls.popleft()
             update = future.result()
+            if self.refined is not None:
+                self.refined.used(taken.slot, update.version - 1)
             self.table.release(taken.slot, update.priorities)  # the update is ready: nothing reads the slot any more
-            edges = self.edges[:1]
-            if update.priorities is not None and self.priorities_to is not None:
-                edges = self.edges
-                if self.priorities_to is not self.table:  # the batch was refined: its items are in another table
-                    self.priorities_to.update(taken.batch.key, update.priorities)
-            meters.learned(update, self.table.metrics(), edges=edges, policy=self.seat.name)
+            edges = self.edges
+            if update.priorities is not None and self.back:
+                edges = self.edges + self.back
+                for table, keys, priorities in self.told(taken.batch.key, update.priorities):
+                    table.update(keys, priorities)
+            meters.learned(update, self.metrics(), edges=edges, policy=self.seat.name)
             self.seat.publish(update, meters)
+
+    def told(self, keys: np.ndarray, priorities: np.ndarray) -> list[tuple[Table, np.ndarray, np.ndarray]]:
+        """Divide the keys of a refined batch, and their priorities, among the tables that it was drawn from."""
+        if self.order is None:
+            return [(table, keys, priorities) for table in self.sources.values()]
+        parts = (np.split(column[self.order], self.ends) for column in (keys, priorities))
+        return [*zip(self.sources.values(), *parts)]
+
+    def metrics(self) -> dict[str, float]:
+        """Report of the table, and of those that its batches were drawn from, each by its own name."""
+        found = self.table.metrics()
+        for name, table in self.sources.items():
+            found |= {f"{name}/{metric.partition('/')[2]}": value for metric, value in table.metrics().items()}
+        return found

@@ -22,15 +22,17 @@ from rookery.runtime.roster import Life, Roster, Terms
 from rookery.topologies.job import Job, Published
 from rookery.topologies.meters import Meters
 from rookery.topologies.plan import MAIN, Edge, Node, Plan
-from rookery.types import EnvPool, PyTree, Rollout
+from rookery.types import EnvPool, Needs, PyTree, Rollout
 from rookery.workers.acting.collector import Collector
 from rookery.workers.acting.inference import AnyCollector
 from rookery.workers.acting.shapes import rollout_specs
-from rookery.workers.learning.learner import Learner, Update
+from rookery.workers.learning.auxiliary_worker import AuxiliaryWorker
+from rookery.workers.learning.learner import Absorbed, Learner, Update
 from rookery.workers.learning.learners import AnyLearner, Learners
 from rookery.workers.learning.refiner import Refiner
 from rookery.workers.replay.shards import Shards
 
+TOLD_OF_TARGETS = (Refiner, AuxiliaryWorker)  # workers that step no environment, and are given what is slow as well
 LIFE = 1 << 12  # incarnations that each life of a worker may use up: environments are rebuilt within a life, too
 
 
@@ -58,7 +60,7 @@ class Launched:
 
     def _greet(self, node: Node) -> Callable[[Handle[Any]], None]:
         seat = self.seats[node.agent]
-        return lambda worker: seat.greet(worker, refines=node.worker is Refiner)
+        return lambda worker: seat.greet(worker, node.worker)
 
     def _table(self, node: Node, snapshot: PyTree | None) -> Table:
         table = open_table(self.job, self.plan, node)
@@ -74,8 +76,9 @@ class Launched:
 
     def workers(self) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for fleet in self.fleets.values():
-            for name, count in fleet_counts(fleet, lost="rollouts_lost").items():
+        for name, fleet in self.fleets.items():
+            lost = "batches_lost" if self.plan.node(name).worker is Refiner else "rollouts_lost"
+            for name, count in fleet_counts(fleet, lost=lost).items():
                 counts[name] = counts.get(name, 0) + count
         return counts | (self.losses if self.job.learners else {})
 
@@ -92,7 +95,7 @@ class Launched:
 
     def snapshot(self, meters: Meters) -> PyTree:
         """Gather the whole state as a tree of numpy arrays; nothing may be in flight."""
-        collecting = [name for name, fleet in self.fleets.items() if fleet.role != "refiner"]
+        collecting = [name for name in self.fleets if self.plan.node(name).worker not in TOLD_OF_TARGETS]
         return {
             "policies": {name: seat.learner.call(AnyLearner.snapshot).result() for name, seat in self.seats.items()},
             "workers": {name: self.fleets[name].gather(AnyCollector.snapshot) for name in collecting},
@@ -122,9 +125,10 @@ class Seat:
     def __init__(self, job: Job, plan: Plan, node: Node, snapshot: PyTree | None, losses: dict[str, int]) -> None:
         self.job, self.name, self.node = job, node.agent, node
         self.agent = job.agents[node.agent]
-        self._refines = any(other.worker is Refiner and other.agent == node.agent for other in plan.nodes)
+        kinds = {other.worker for other in plan.nodes if other.agent == node.agent}
+        self._refines, self._shares_slow = Refiner in kinds, not kinds.isdisjoint(TOLD_OF_TARGETS)
         self.learner = self._spawn(snapshot, losses)
-        self._followers: list[tuple[Edge, Fleet[Any]]] = []
+        self._followers: list[tuple[Edge, Fleet[Any], Any]] = []  # and the class of its workers
         self._shared: tuple[Any, Any] = None, None  # params and slow, as workers are given them
         self._put: Callable[[PyTree], Any] = lambda params: params
 
@@ -132,27 +136,25 @@ class Seat:
         """Spawn a Learner in this process or, with --learners, a Learners, which spawns its ranks itself."""
         job, name = self.job, self.node.name
         seed = seed_of(job, self.name)
+        slow: dict[str, Any] = {"shares_slow": True} if self._shares_slow else {}
         if job.learners is None:
-            slow: dict[str, Any] = {"shares_slow": True} if self._refines else {}
             return job.runtime.spawn(
                 Learner, self.agent, seed=seed, snapshot=snapshot, devices=job.devices, name=name, role="learner", **slow
             )
-        if self._refines:
-            raise ValueError(f"--learners {job.learners}: refiners read the target network of one learner; leave it out")
         return job.runtime.spawn(
             Learners, job.runtime, self.agent, seed=seed, count=job.learners, devices=job.devices, snapshot=snapshot,
-            losses=losses, name="learners",
+            losses=losses, name="learners", **slow,
         )  # fmt: skip
 
     def start(self, plan: Plan, fleets: Mapping[str, Fleet[Any]]) -> None:
         """Wait for the learner, publish what it starts with, and let it compile its update meanwhile."""
         for edge in plan.out_of(self.node.name, "newest"):
             if edge.target in fleets:
-                self._followers.append((edge, fleets[edge.target]))
+                self._followers.append((edge, fleets[edge.target], plan.node(edge.target).worker))
                 if plan.node(edge.target).hosted:
                     self._put = self.job.runtime.put
         self.params, self.version = self.learner.call(AnyLearner.published).result()
-        slow = self.learner.call(Learner.slow).result() if self._refines else None  # type: ignore[arg-type]
+        slow = self.learner.call(AnyLearner.slow).result() if self._shares_slow else None
         self._shared = self._put(self.params), None if slow is None else self._put(slow)
         if not self._refines:  # else the shapes are those that refining gives
             self.learner.call(AnyLearner.warm_up, batch_shapes(self.job, plan, self.node))
@@ -161,22 +163,38 @@ class Seat:
     def published(self) -> Published:
         return Published(self.params, self.version)
 
-    def greet(self, worker: Handle[Any], *, refines: bool) -> None:
-        """Send a new worker the newest parameters."""
-        if refines:
-            worker.now(Refiner.publish, *self._shared, self.version)
+    def greet(self, worker: Handle[Any], kind: Any) -> None:
+        """Send a new worker, of that class, the newest parameters. A rollout that is asked for then is written with them; of
+        other calls only the order among themselves is certain."""
+        if kind in TOLD_OF_TARGETS:
+            worker.call(*self._told(kind))
         else:
-            worker.now(AnyCollector.publish, self._shared[0], self.version)
+            worker.now(*self._told(kind))
+
+    def _told(self, kind: Any) -> tuple[Any, ...]:
+        """Return the call that tells a worker of that class of the newest parameters."""
+        if kind in TOLD_OF_TARGETS:
+            return kind.publish, *self._shared, self.version
+        return AnyCollector.publish, self._shared[0], self.version
 
     def publish(self, update: Update, meters: Meters) -> None:
         """Broadcast the newest parameters; a collector reads them at the start of its next rollout."""
-        self.params, self.version = update.params, update.version
-        self._shared = self._put(update.params), None if update.slow is None else self._put(update.slow)
-        for edge, fleet in self._followers:
-            if fleet.role == "refiner":
-                meters.moved(edge.name, fleet.publish(Refiner.publish, *self._shared, self.version))
-            else:
-                meters.moved(edge.name, fleet.publish(AnyCollector.publish, self._shared[0], self.version))
+        self._hold(update)
+        for edge, fleet, kind in self._followers:
+            meters.moved(edge.name, fleet.publish(*self._told(kind)))
+
+    def publish_beside(self, absorbed: Absorbed, meters: Meters) -> None:
+        """Tell those who work beside the learner of a step of theirs; collectors hear of it with the next update."""
+        if absorbed.version < self.version:  # an update that came after it was told first
+            return
+        self._hold(absorbed)
+        for edge, fleet, kind in self._followers:
+            if kind is AuxiliaryWorker:
+                meters.moved(edge.name, fleet.publish(*self._told(kind)))
+
+    def _hold(self, newest: Update | Absorbed) -> None:
+        self.params, self.version = newest.params, newest.version
+        self._shared = self._put(newest.params), None if newest.slow is None else self._put(newest.slow)
 
 
 def seed_of(job: Job, policy: str) -> int:
@@ -203,7 +221,7 @@ def spawn_fleet(
         of_each = "" if flag else f" of each {node.role}"
         raise ValueError(f"the checkpoint was made with {flag}{len(saved)}{of_each}, not {most}: use that number")
     lives = list(map(int, snapshot["lives"][node.name])) if snapshot else [0] * most
-    steps, seed = node.role != "refiner", seed_of(job, node.agent)
+    steps, seed = worker not in TOLD_OF_TARGETS, seed_of(job, node.agent)
     make_pool = make_pool or functools.partial(job.make_pool, node.envs, node.groups)
 
     def start(life: Life) -> Handle[Any]:
@@ -243,27 +261,34 @@ def fleet_counts(fleet: Fleet, lost: str = "calls_lost") -> dict[str, int]:
 
 def open_table(job: Job, plan: Plan, node: Node) -> Table:
     """Open a table: a queue, a replay, one in shards where the runtime has them, a dataset, or refined batches."""
-    agent, needs = job.agents[node.agent], job.agents[node.agent].needs
-    learner = next(plan.out_of(node.name))
-    prefetch = learner.ahead - 1
+    agent, needs = job.agents[node.agent], asked_of(job.agents[node.agent].needs, node)
+    prefetch = sum(edge.ahead for edge in plan.out_of(node.name)) - 1  # batches that are out at once, but one
     writers = next(plan.into(node.name, "queue"), None) or next(plan.into(node.name, "table"), None)
     if writers is not None and plan.node(writers.source).worker is Refiner:
         return Refined(slots=node.slots, uses=node.uses)
     if writers is None:
         if job.shown is None:
             raise ValueError(f"nobody writes to {node.name}, and there is no file to read it from: give demonstrations")
-        return Dataset(rollout_specs(agent, job.spec, 1), needs, job.shown, slots=learner.ahead, seed=job.seed)
+        return Dataset(rollout_specs(agent, job.spec, 1), needs, job.shown, slots=1 + prefetch, seed=job.seed)
+    shown = job.shown if needs.table is not None and needs.table.demo_ratio else None  # else it has a table of its own
     specs, count = rollout_specs(agent, job.spec, node.envs), node.writers
     runtime, apart = job.runtime, node.hosted and job.runtime.apart("shard") and job.runtime.apart("collector")
-    if needs.table is not None and job.shown is None and apart:
+    if needs.table is not None and shown is None and apart:
         slots = 1 + prefetch + node.ahead
         return Shards(
             runtime, needs, specs, collectors=count, writers=count * writers.ahead, slots=slots, seed=job.seed
         )  # fmt: skip
     return table_for(
         needs, specs, collectors=count, in_flight=writers.ahead, parts=node.parts, slots=node.slots, prefetch=prefetch,
-        seed=job.seed, stored=stays_put(job, plan.node(writers.source)), shown=job.shown if needs.table is not None else None,
+        seed=job.seed, stored=stays_put(job, plan.node(writers.source)), shown=shown,
     )  # fmt: skip
+
+
+def asked_of(needs: Needs, node: Node) -> Needs:
+    """Return what an agent needs of a table, where a plan has several for its batches: as much of each as the node says."""
+    if not node.batch:
+        return needs
+    return needs._replace(table=needs.table._replace(batch_size=node.batch, ratio=node.ratio, demo_ratio=0.0))
 
 
 def stays_put(job: Job, writer: Node) -> bool:

@@ -40,6 +40,8 @@ class Node:
     slots: int = 1  # of a queue: batches
     ahead: int = 0  # of a table in shards: batches that are requested beyond those that the learner holds
     uses: int = 1  # of a queue of refined batches: how often each is learned from
+    batch: int = 0  # of a table: columns that are drawn at once; 0: those of the algorithm's batches
+    ratio: float | None = None  # and with them, samples per insert
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", self.role or self.name)

@@ -21,6 +21,7 @@ from rookery_bench import (
     returns,
     roofline,
     runtimes,
+    updaters,
 )
 
 NOW = {
@@ -173,6 +174,48 @@ def test_central_compares_medians_and_says_where_the_time_goes():
     assert [v.value for v in record.verdicts] == pytest.approx([860 / 900]) and record.verdicts[0].met
     assert [row["arm"] for row in record.rows] == ["impala", "sample-factory", "seed"]
     assert record.rows[1]["inference"] == pytest.approx(0.86) and record.failures == ["c: lost"]
+
+
+# ------------------------------------------------------------------------------------------------------- updaters
+
+
+def test_updaters_changes_one_number_at_a_time_and_holds_rates_against_the_first(tmp_path):
+    options = updaters.parse(["--repeats", "1", "--collectors", "7", "3", "--seconds", "20"])
+    arms = options.arms()
+    assert [arm.name for arm in arms[:4]] == ["as it is", "2 updaters", "4 updaters", "labels used 4 times"]
+    for arm in arms[1:]:
+        assert sum(mine != first for mine, first in zip(arm[1:], arms[0][1:])) == 1, arm
+    row = lambda s: {"refined/batches": 3.0 * s, "refined/target_age": 1.0, "refined/lag_mean": 4.0,
+                     "replay/samples_per_insert": 2.0, "seconds": float(s), "updates": 2 * s, "env_steps": 100 * s}  # fmt: skip
+    metrics = [row(s) for s in range(1, 60)]
+    found = updaters.window(metrics, options)
+    assert [found[name] for name in updaters.RATES] == pytest.approx([100, 3, 2]) and found["lag"] == 4.0
+    assert "--seconds" in updaters.window(metrics[:10], options)["failure"]
+    rates = {"as it is": (100.0, 3.0, 3.0), "2 updaters": (95.0, 5.4, 5.4), "labels used 4 times": (100.0, 3.0, 9.0)}
+    runs = [
+        {"arm": name, "seed": 0, "command": "c"} | dict(zip(updaters.RATES, mine)) | dict.fromkeys(updaters.MEANS, 1.0)
+        for name, mine in rates.items()
+    ]
+    record = updaters.summarise(options, NOW, [*runs, {"arm": "3 collectors", "seed": 0, "command": "c", "failure": "lost"}])
+    assert [v.value for v in record.verdicts[:3]] == pytest.approx([1.8, 0.95, 3.0])
+    assert [v.met for v in record.verdicts[:3]] == [True] * 3 and record.failures == ["c: lost"]
+
+
+def test_the_commands_of_updaters_are_ones_that_train_takes(tmp_path):
+    from rookery.run import demonstrations
+    from rookery.run.assemble import assemble
+    from rookery.run.config import resolve
+
+    logs = updaters.write_logs(tmp_path / "logs", 3)
+    found = demonstrations.read(logs)
+    assert len(found.episodes) == 3 and found.env == "grasping"
+    arm = updaters.Arm("a", 3, updaters=2, uses=4, logged=0.5)
+    words = arm.words(updaters.parse([]), logs)
+    cfg = resolve(
+        "qt-opt", env="grasping", collectors=3, num_envs=3, updaters=2, uses=4, demo_ratio=0.5, demonstrations=str(logs),
+        replay={"error_buffer": updaters.FREE},
+    )
+    assert words[:4] == ["train", "qt-opt", "--env", "grasping"] and "logged experience" in assemble(cfg).plan.facts
 
 
 # --------------------------------------------------------------------------------------------------------- memory

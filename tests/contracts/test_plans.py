@@ -15,9 +15,13 @@ from plan_stubs import FromFile, League, Population, Refining
 from qtopt_stub import QTOpt
 from sac_stub import SAC
 
-from rookery import envs
+from rookery import envs, ops
+from rookery.algorithms.qt_opt import QTOpt as LibraryQTOpt
 from rookery.algorithms.vtrace import VTrace
+from rookery.data.config import ReplayBuffer
 from rookery.data.demonstrations import Demonstrations, Played, gather
+from rookery.data.refined import RefinedBatch
+from rookery.run import demonstrations
 from rookery.run.assemble import assemble
 from rookery.run.config import resolve
 from rookery.run.show import describe
@@ -162,6 +166,32 @@ def test_one_refiner_without_lag_gives_what_targets_in_the_learner_give(episodes
     assert np.array_equal(runs[0], runs[1]) and not np.array_equal(runs[0], np.zeros_like(runs[0]))
 
 
+def test_one_bellman_updater_without_lag_labels_as_qt_opt_itself_would() -> None:
+    """Twenty updates in lock-step from a file, with the same random numbers on either side."""
+    algorithm = LibraryQTOpt(
+        batch_size=8, gradient_steps=1, samples=8, elites=2, network=_small(), replay=ReplayBuffer(capacity=400, min_size=40)
+    )
+    agent, key, env = built(algorithm, "point-reach"), ops.random.key(4), "point-reach"
+    rng = np.random.default_rng(0)
+    act = lambda now: rng.uniform(-1, 1, (5, 2)).astype(np.float32)
+    logged = gather(demonstrations.play(env, act, episodes=5), envs.spec_of(env))
+    alike = agent._replace(
+        learn=lambda state, batch, _: agent.learn(state, batch, key),
+        refine=lambda params, slow, batch, _: agent.refine(params, slow, batch, key),  # type: ignore[misc]
+    )
+    ends = {}
+    for refiners in (0, 1):
+        driver = drive(FromFile(refiners=refiners), alike, env=env, shown=logged)
+        progress = after(driver, 20)
+        ends[refiners], begun = progress, alike.init(ops.random.key(0)).params
+        driver.close()  # type: ignore[attr-defined]
+    assert ends[0].updates == ends[1].updates == 20 and ends[1].report["refined/lag_max"] == 0
+    one, other = (jax.tree.leaves(ends[refiners].params) for refiners in (0, 1))
+    for x, y in zip(one, other, strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-6, rtol=1e-5)
+    assert any(not np.allclose(x, y) for x, y in zip(one, jax.tree.leaves(begun), strict=True))
+
+
 def test_collectors_refiners_and_learner_run_beside_each_other_and_every_edge_is_counted() -> None:
     topology, agent = Refining(refiners=2, uses=2), built(QTOpt())
     driver = drive(topology, agent)
@@ -214,7 +244,8 @@ def test_reanalyze_with_unchanged_parameters_gives_the_targets_that_were_stored(
     seen: list[Batch] = []
 
     class Watched(Refiner):
-        def refine(self, batch: Batch) -> Any:
+        def refine(self, *batches: Batch) -> RefinedBatch:
+            (batch,) = batches
             made = super().refine(batch)
             fresh = np.asarray(batch.rollout.version) == made.version
             if fresh.all():

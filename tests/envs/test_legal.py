@@ -83,7 +83,29 @@ class StrictChoice(Strict):
         return self._show(), 0.0, False, False, {}
 
 
-@pytest.mark.parametrize("env", [Strict, StrictChoice])
+class Walled(gymnasium.Env):
+    """A field among walls: how many moves are legal depends on where it is."""
+
+    action_space: ClassVar[gs.Space] = gs.Discrete(4)
+    observation_space: ClassVar[gs.Space] = gs.Dict(place=gs.MultiDiscrete([5, 5]), action_mask=gs.MultiBinary(4))
+
+    def _show(self):
+        (x, y) = self.place
+        self.mask = np.array([x > 0, x < 4, y > 0, y < 4])
+        return {"place": self.place.copy(), "action_mask": self.mask.astype(np.int8)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.integers(0, 5, 2)
+        return self._show(), {}
+
+    def step(self, action):
+        assert self.mask[action], f"illegal {action}"
+        self.place += [(-1, 0), (1, 0), (0, -1), (0, 1)][action]
+        return self._show(), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("env", [Strict, StrictChoice, Walled])
 def test_the_probe_plays_by_the_mask(env):
     found = probe(env, env.__name__, seconds=0.02)
     assert found.notes == (), "before: it failed when it was tried: … AssertionError('illegal [0 0]')"

@@ -9,6 +9,8 @@ from rookery import envs
 from rookery.envs.toys import TOYS, Draws
 from rookery.testing import advance, play
 
+FIXED = [id for id in TOYS if id != "grasping"]  # whose episodes all have the same length
+
 
 class Scripted:
     """The optimal policy of each toy."""
@@ -55,7 +57,7 @@ class Scripted:
         return np.zeros(len(step.first), int)
 
 
-@pytest.mark.parametrize("id", TOYS)
+@pytest.mark.parametrize("id", FIXED)
 def test_the_best_policy_has_the_optimal_return(id):
     pool, policy = envs.make(id, 200), Scripted()
     step = pool.reset(0)
@@ -69,7 +71,7 @@ def test_the_best_policy_has_the_optimal_return(id):
         assert returns == pytest.approx([pool.toy.optimal_return] * 400, abs=1e-6)
 
 
-@pytest.mark.parametrize("id", TOYS)
+@pytest.mark.parametrize("id", FIXED)
 def test_a_random_policy_has_the_random_return(id):
     pool = envs.make(id, 300)
     returns = [e.total_reward for e in play(pool, 4 * pool.toy.length + 3).episodes]
@@ -79,7 +81,7 @@ def test_a_random_policy_has_the_random_return(id):
     assert pool.toy.random_return < pool.toy.optimal_return or id == "truncating"
 
 
-@pytest.mark.parametrize("id", TOYS)
+@pytest.mark.parametrize("id", FIXED)
 def test_episodes_end_as_the_toy_says(id):
     pool = envs.make(id, 3)
     steps = play(pool, 3 * pool.toy.length + 2).steps

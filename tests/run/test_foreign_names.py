@@ -101,7 +101,7 @@ def test_the_spellings_and_what_is_recommended_are_systems():
 
 ABSENT = {
     "tqc": ("continuous actions", "rookery train sac --env Pendulum-v1"), "MPO": ("td3",), "DroQ": ("--update-ratio 20",),
-    "qt-opt": ("continuous",), "muzero": ("boards and games",), "AlphaZero": ("boards",), "DreamerV3": ("model",),
+    "awac": ("qt-opt",), "muzero": ("boards and games",), "AlphaZero": ("boards",), "DreamerV3": ("model",),
     "QR-DQN": ("rainbow",), "CQL": ("r2d3",), "RecurrentPPO": ("--network.core lstm",), "MAPPO": ("several agents",),
 }  # fmt: skip
 

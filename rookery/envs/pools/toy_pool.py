@@ -58,9 +58,10 @@ class ToyPool:
                 state[name][rows] = value
             state["time"][rows] = 0
             reward[rows] = 0
-        ended = state["time"] == self.toy.length
-        state["ended"][:] = ended
-        flags = (np.zeros_like(ended), ended) if self.toy.truncates else (ended, np.zeros_like(ended))
+        late = state["time"] == self.toy.length
+        over = state["over"].copy() if "over" in state else np.zeros_like(late)
+        flags = (over, late & ~over) if self.toy.truncates else (over | late, np.zeros_like(late))
+        ended = state["ended"][:] = over | late
         self._last[group] = TimeStep(self._ids[group], self.toy.observe(state), reward, *flags, first)
         self._tally.add(group, reward, ended)
         return self._last[group]

@@ -62,12 +62,15 @@ class LearnerRank:
             coordinator_bind_address=address, initialization_timeout=120,
         )  # fmt: skip
 
-    def begin(self, agent: Agent, seed: int, devices: int, version: int, snapshot: PyTree | None) -> PyTree:
+    def begin(
+        self, agent: Agent, seed: int, devices: int, version: int, snapshot: PyTree | None, shares_slow: bool = False
+    ) -> PyTree:
         """Resume from a snapshot, as `version`: numbers that were published before are not used again.
 
-        -> the parameters, of the first rank."""
+        -> the parameters, of the first rank. shares_slow: its updates bring a copy of what is slow along."""
         agent = agent if self._number == 0 else agent._replace(inspect=None)  # one looks for all
-        self._learner = Learner(agent, seed=seed, snapshot=snapshot, devices=devices)
+        shares_slow = shares_slow and self._number == 0
+        self._learner = Learner(agent, seed=seed, snapshot=snapshot, devices=devices, shares_slow=shares_slow)
         self._learner.version = max(version, self._learner.version)
         return self._plain(self._learner.params)
 
@@ -89,7 +92,7 @@ class LearnerRank:
         if self._number:
             return update._replace(params=None, report={}, priorities=None)
         priorities = None if update.priorities is None else np.asarray(update.priorities)
-        return update._replace(params=self._plain(update.params), priorities=priorities)
+        return update._replace(params=self._plain(update.params), slow=self._plain(update.slow), priorities=priorities)
 
     def _joined(self, rollouts: Sequence[Rollout | None], shares: Sequence[BatchShare], discount: float) -> Rollout:
         """Join the columns, copied once. Those of a rollout that was lost with its machine are no transitions."""
@@ -114,6 +117,10 @@ class LearnerRank:
         """Compute the health metrics on this rank's columns alone, without a collective."""
         assert self._learner is not None
         return self._learner.inspect()
+
+    def slow(self) -> PyTree:
+        assert self._learner is not None
+        return self._plain(self._learner.slow())
 
     def snapshot(self) -> PyTree:
         assert self._learner is not None

@@ -42,6 +42,7 @@ class AnyLearner(Protocol):
     """Learn from batches: a Learner, or Learners in its place. Topologies call either by these methods."""
 
     def published(self) -> tuple[PyTree, int]: ...
+    def slow(self) -> PyTree: ...
     def warm_up(self, specs: Rollout) -> None: ...
     def learn(self, batch: Batch) -> Update: ...
     def inspect(self) -> dict[str, float]: ...
@@ -52,10 +53,10 @@ class AnyLearner(Protocol):
 class Learners:
     def __init__(
         self, runtime: Runtime, agent: Agent, *, seed: int, count: int, devices: int, snapshot: PyTree | None,
-        losses: dict[str, int],
+        losses: dict[str, int], shares_slow: bool = False,
     ) -> None:  # fmt: skip
-        """devices: of each rank; losses: where `learners_lost` and `updates_lost` are counted."""
-        self._runtime, self._agent, self._seed = runtime, agent, seed
+        """devices: of each rank; losses: where `learners_lost` and `updates_lost` are counted; shares_slow: as of a Learner."""
+        self._runtime, self._agent, self._seed, self._shares_slow = runtime, agent, seed, shares_slow
         self._count, self._devices, self._losses = count, devices, losses
         self._roster = Roster(Terms(losses=LOSSES))
         self._life: Life | None = None
@@ -73,6 +74,11 @@ class Learners:
 
     def published(self) -> tuple[PyTree, int]:
         return self._params, self._version
+
+    def slow(self) -> PyTree:
+        """Copy what is slow, from the first rank."""
+        wanted = lambda: self._answers([self._ranks[0].call(LearnerRank.slow)], self._runtime.patience)[0]
+        return jax.tree.map(jnp.array, self._until_done(wanted))
 
     def warm_up(self, specs: Rollout) -> None:
         """Compile the update on every rank. specs: of the whole batch."""
@@ -93,7 +99,8 @@ class Learners:
         end = time.perf_counter()
         idle, self._ended = begin - self._ended, end
         return first._replace(
-            params=self._params, trained_steps=trained, lag_mean=lag_mean, lag_max=max(update.lag_max for update in told),
+            params=self._params, slow=jax.tree.map(jnp.array, first.slow), trained_steps=trained, lag_mean=lag_mean,
+            lag_max=max(update.lag_max for update in told),
             busy_seconds=end - begin, idle_seconds=idle,
         )  # fmt: skip
 
@@ -155,7 +162,8 @@ class Learners:
         (address,) = self._answers([self._ranks[0].call(LearnerRank.address)], START_SECONDS)
         own = lambda i: tuple(range(i * self._devices, (i + 1) * self._devices)) if self._runtime.name == "local" else None
         self._all(LearnerRank.join, [(address, i, count, own(i)) for i in range(count)], START_SECONDS)
-        begin = (self._agent, self._seed, self._devices, self._version, self._runtime.put(self._kept))
+        kept = self._runtime.put(self._kept)
+        begin = (self._agent, self._seed, self._devices, self._version, kept, self._shares_slow)
         self._begun = self._all(LearnerRank.begin, [begin] * count, START_SECONDS)[0]  # the parameters
         if self._tuned:  # perhaps after that copy
             self._all(LearnerRank.tune, [(self._tuned,)] * count, START_SECONDS)

@@ -4,25 +4,23 @@ parameters that were published to it (QT-Opt's Bellman updaters, Kalashnikov et 
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from rookery import ops
-from rookery.types import Agent, Array, Batch, PyTree
+from rookery.data import arrays
+from rookery.data.refined import RefinedBatch
+from rookery.trees import tree_map
+from rookery.types import BATCH_MAJOR, Agent, Array, Batch, PyTree, Rollout
 from rookery.workers.learning.learner import device_part
 
 
-class RefinedBatch(NamedTuple):
-    """A batch, refined, and how that went."""
-
-    batch: Batch
-    version: int  # of the parameters that it was refined with
-    seconds: float
-
-
 class Refiner:
+    takes_views = True  # of batches whose keys have 64 bits, which jax would cut to 32
+
     def __init__(self, agent: Agent, *, index: int = 0, seed: int = 0, incarnation: int = 0) -> None:
         assert agent.refine is not None, "a plan with refiners is for agents that have something to refine"
         refine, key = agent.refine, jax.random.fold_in(jax.random.fold_in(ops.random.key(seed), index), incarnation)
@@ -38,15 +36,29 @@ class Refiner:
         if self._published is None or version >= self._published[2]:
             self._published = params, slow, version
 
-    def refine(self, batch: Batch) -> RefinedBatch:
-        """Refine a batch; when this returns, nothing reads it any more, and the result is a copy."""
+    def refine(self, *batches: Batch) -> RefinedBatch:
+        """Refine a batch, or one of the columns of several; when this returns, nothing reads them any more, and the result is a
+        copy."""
         if self._published is None:
             raise RuntimeError("refine() before the first publish(): there are no parameters to refine with")
         begin, (params, slow, version) = time.perf_counter(), self._published
         self._counter += 1
+        batch = batches[0] if len(batches) == 1 else joined(batches)
         made: Any = jax.tree.map(np.array, self._refine(params, slow, device_part(batch), np.uint32(self._counter)))
         rollout = made.rollout._replace(stream=np.array(batch.rollout.stream), step=np.array(batch.rollout.step))
         return RefinedBatch(Batch(rollout, made.weight, np.array(batch.key)), version, time.perf_counter() - begin)
 
     def close(self) -> None:
         pass
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Join the columns of batches into one, those of each spread evenly over it (`arrays.spread_evenly`)."""
+    order = arrays.spread_evenly([len(batch.weight) for batch in batches])
+
+    def join(axis: int, *parts: Any) -> PyTree:
+        return tree_map(lambda *xs: np.take(np.concatenate(xs, axis), order, axis), *parts)
+
+    fields = zip(Rollout._fields, zip(*(batch.rollout for batch in batches)))
+    rollout = Rollout(*(join(0 if name in BATCH_MAJOR else 1, *parts) for name, parts in fields))
+    return Batch(rollout, *(join(0, *parts) for parts in zip(*(batch[1:] for batch in batches))))
