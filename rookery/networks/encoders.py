@@ -52,8 +52,8 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, 
     "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
 }
 FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
-# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after Nature's convolutions (one,
-# up to 43), and a window of 3 x 3 needs some room. On 32 x 32 an update of SAC costs half with compact of what it does with small
+# the least sides that "auto" gives to each: where things are must be left to see, and Nature's convolutions leave one pixel up to
+# 43; a window of 3 x 3 needs some room. On 32 x 32 an update of SAC with compact costs half of what it does with small
 AUTO_SIDES = {"nature": 44, "compact": 36, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
