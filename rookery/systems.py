@@ -76,6 +76,7 @@ RAINBOW = {
     "double": True, "dueling": True, "noisy": True, "n_step": 3, "num_atoms": 51, "anneal": True,
     "replay": {"selector": "prioritized", "exponent": 0.5},
 }
+CURL = ("curl-sac", "async-curl-sac", "curl-rainbow")
 CONTRASTIVE = {"views": {"kind": "shift"}, "contrastive_every": 1}
 # An update of an encoder takes as long as many of a small network's: one gradient step each, on half the rows; images fill
 # memory. Rewards of a pixel task say little at first, so the policy begins near to greedy, as CURL's
@@ -338,12 +339,12 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("dqn",), "atari", ANNEALED),
     # frames are kept singly: 200,000 steps take 1.5 GB
-    Preset(("dqn", "rainbow", "apex-dqn"), "atari", {
+    Preset(("dqn", "rainbow", "curl-rainbow", "apex-dqn"), "atari", {
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "epsilon_steps": 250_000,
         "target_period": 2_500,  # 10,000 steps; Rainbow 8,000
         "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000}, "total_steps": 10_000_000,
     }),
-    Preset(("rainbow",), "atari", {
+    Preset(("rainbow", "curl-rainbow"), "atari", {
         "value_range": (-10.0, 10.0), "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4, "target_period": 2_000,
     }),
     Preset(("apex-dqn",), "atari", {
@@ -351,7 +352,7 @@ PRESETS: tuple[Preset, ...] = (
         "replay": {"samples_per_insert": 4.0},
     }),
     # over choices: a gradient step for four environment steps, as DQN's
-    Preset(("sac",), "atari", {
+    Preset(("sac", "curl-sac", "async-curl-sac"), "atari", {
         "num_envs": 16, "groups": 2, "reward_clip": 1.0, "network": {"encoder": "nature"}, "batch_size": 64,
         "update_ratio": 0.25, "gradient_steps": 4, "replay": {"stack": 4, "capacity": 200_000, "min_size": 10_000},
         "total_steps": 10_000_000,
@@ -369,7 +370,9 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # raw frames of 210 x 160 take five times the memory of 84 x 84
     Preset(tuple(SYSTEMS), "atari-raw", {}, env_options={"grayscale": True, "frame_stack": 4}),
-    Preset(("dqn", "rainbow", "apex-dqn", "r2d2", "seed-r2d2", "r2d3", "sac"), "atari-raw", {"replay": {"capacity": 50_000}}),
+    Preset(("dqn", "rainbow", "apex-dqn", "r2d2", "seed-r2d2", "r2d3", "sac", *CURL), "atari-raw", {
+        "replay": {"capacity": 50_000},
+    }),
     Preset(("gorila",), "atari-raw", {"replay": {"capacity": 12_500}}),
     # MinAtar: 10 x 10 x channels, which are read by its authors' network. The authors train a DQN for 5 million steps
     Preset(("ppo", "anakin-ppo"), "minatar", {

@@ -158,15 +158,11 @@ class Needs(NamedTuple):
 
 
 class Auxiliary(NamedTuple):
-    """A loss beside the main one, with an optimizer of its own, which another worker may compute on batches of its own.
+    """A loss beside the main one with an optimizer of its own: `learn` is `alone`, then a step of it on the same batch."""
 
-    Where one worker does both, `learn` of the agent is `alone` and then a step of this on the same batch.
-    """
-
-    alone: Callable[[TrainState, Batch, Array], Learned]  # (state, batch, key): the update without it
+    alone: Callable[[TrainState, Batch, Array], Learned]  # (state, batch, key)
     gradients: Callable[[PyTree, PyTree, Batch, Array], Gradients]  # (params, slow, batch, key)
-    apply: Callable[[TrainState, PyTree], TrainState]  # (state, tree of its gradients) -> updates stay: it is no update
-    name: str  # of its loss
+    apply: Callable[[TrainState, PyTree], TrainState]  # (state, tree of its gradients) -> it is no update
 
 
 class Agent(NamedTuple):

@@ -15,8 +15,9 @@ import sys
 BENCHES = {
     "cartpole": "CartPole-v1 PPO: steps/s and time to a return of 475, beside other libraries",
     "dqn": "CartPole-v1 DQN: steps/s at stable-baselines3's update ratio, and time to a return of 475",
+    "continuous": "HalfCheetah-v5 by SAC, TD3, DDPG: steps/s, roofline and time to a return, beside SBX and others",
     "pong": "ALE Pong with an asynchronous actor-learner: steady steps/s, beside other libraries",
-    "roofline": "environment, inference and learner each alone, and how near the whole comes to their limit",
+    "roofline": "environment, inference, table and learner each alone, and how near the whole comes to their limit",
     "envs": "steps/s of an environment by each way to run it, beside Gymnasium's and EnvPool's",
     "torn": "worker processes of environments killed at random: no torn step, none counted twice",
     "kills": "collectors and environments killed at random on ray: the score, and a ledger of all steps",
@@ -27,6 +28,7 @@ BENCHES = {
     "central": "central beside local inference: steps/s at the same batch, and where the time goes",
     "updaters": "QT-Opt's collectors, logs, updaters and trainer: what each rate depends on, and what it does not",
     "returns": "two systems at equal steps: greedy returns over seeds, with intervals",
+    "contrastive": "CURL from pixels: with and without its loss at equal steps, one learner and two at equal wall time",
     "zoo": "returns at equal steps beside stable-baselines3 and rejax: IQM over seeds",
     "evolution": "episodes/s of a population evaluated as one batch, beside one episode at a time",
     "compression": "bytes that codecs save on stored frames, and what reading them then costs",

@@ -51,6 +51,11 @@ TASKS = {
     "hopper-ppo": _zoo("ppo", "Hopper-v5", 1_000_000),
     "walker2d-ppo": _zoo("ppo", "Walker2d-v5", 1_000_000),
     "halfcheetah-ppo": _zoo("ppo", "HalfCheetah-v5", 1_000_000),
+    **{
+        f"{env.lower()}-{system}": _zoo(system, f"{env}-v5", 300_000)
+        for system in ("sac", "td3")
+        for env in ("HalfCheetah", "Hopper", "Walker2d")
+    },
     "lunarlander-a2c": _zoo("a2c", "LunarLander-v3", 200_000),
     "lunarlander-dqn": _zoo("dqn", "LunarLander-v3", 100_000),
     "breakout-minatar": _minatar("Breakout-MinAtar"),
@@ -69,8 +74,8 @@ class Options:
     """Returns after equally many steps, beside stable-baselines3 with its zoo's settings and rejax on MinAtar."""
 
     task: tuple[str, ...] = tuple(TASKS)
-    """All by default: hopper-ppo, walker2d-ppo, halfcheetah-ppo, lunarlander-a2c, lunarlander-dqn, breakout-minatar,
-    spaceinvaders-minatar, asterix-minatar."""
+    """All by default: hopper-ppo, walker2d-ppo, halfcheetah-ppo, halfcheetah-sac, hopper-sac, walker2d-sac, halfcheetah-td3,
+    hopper-td3, walker2d-td3, lunarlander-a2c, lunarlander-dqn, breakout-minatar, spaceinvaders-minatar, asterix-minatar."""
     seeds: int = 5
     """Seeds 0, 1, ..., of each side."""
     jobs: int = 1

@@ -26,6 +26,7 @@ RIGHT: dict[str, tuple[str, ...]] = {  # by hand: what `refuses` must come to
     "Gossip": ("A2C", "PG", *OFF_POLICY, "DQN"),  # likewise
     "Anakin": (*ON_POLICY, *OFF_POLICY, *REPLAYED, "DQN"),
     "Evolution": ("ES", "ARS"),
+    "TwoLearners": ("SAC", "DQN"),  # from images, with contrastive steps
     "BellmanUpdaters": ("QTOpt",),
 }
 CELLS = [(algorithm, topology) for topology in RIGHT for algorithm in ALGORITHMS]
@@ -50,6 +51,8 @@ def cell(algorithm: str, topology: str, **options: Any) -> Config:
         small |= {"update_ratio": 0.25, "gradient_steps": 1, "replay": {"capacity": 400, "min_size": 8}}
     if algorithm == "DQN" and topology in ("AsyncGradients", "Gossip"):
         small["fresh"] = True
+    if algorithm in ("SAC", "DQN") and topology == "TwoLearners":
+        small |= {"views": {"kind": "shift"}, "contrastive_every": 1, "env_options": {"rows": 8, "columns": 8}}
     env = "jax:Pendulum-v1" if algorithm in CONTINUOUS else "jax:catch"
     return resolve(made, env=env, topology=driven, **small | options)
 

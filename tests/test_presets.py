@@ -119,7 +119,7 @@ CHOOSING = [name for name in SYSTEMS if not name.startswith("anakin") and name n
 def test_every_system_has_a_preset_for_atari_that_builds_and_fits_into_memory(system):
     cfg, agent, state = built(system, ATARI)
     assert cfg.run.total_steps >= 10_000_000
-    networks = state.params["network"] if "network" in state.params else state.params["actor"]
+    networks = state.params["network"] if "network" in state.params else state.params["critic"]  # whose encoder an actor shares
     encoder = next(part for name, part in networks.items() if name.endswith("encoder"))
     assert encoder["image_0"]["conv_0"]["kernel"].shape[:3] == (8, 8, 4)
     assert cfg.topology.steps_per_update(cfg.algorithm) <= 64_000

@@ -3,7 +3,8 @@
     python sb3_zoo.py ppo Hopper-v5 --seed 0
 
 For an environment of its own (torch, stable-baselines3, gymnasium[box2d,mujoco]); nothing here imports Rookery. The settings
-are those of rl-baselines3-zoo's hyperparams/*.yml for the -v2, -v3 and -v4 of these environments.
+are those of rl-baselines3-zoo's hyperparams/*.yml for the -v2, -v3 and -v4 of these environments; of SAC and TD3, which it
+trains for a million steps, the first 300,000.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import gymnasium
 import numpy as np
 import stable_baselines3
 import torch
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecNormalize
 
 WIDE = {
     "log_std_init": -2, "ortho_init": False, "activation_fn": torch.nn.ReLU,
     "net_arch": {"pi": [256, 256], "vf": [256, 256]},
 }  # fmt: skip
+MUJOCO = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 ZOO = {  # (algorithm, environment): steps, environments, normalised, settings
     ("a2c", "LunarLander-v3"): (200_000, 8, False, dict(gamma=0.995, n_steps=5, learning_rate="falls 0.00083", ent_coef=1e-5)),
     ("dqn", "LunarLander-v3"): (100_000, 1, False, dict(
@@ -44,8 +47,13 @@ ZOO = {  # (algorithm, environment): steps, environments, normalised, settings
         batch_size=32, n_steps=512, gamma=0.99, learning_rate=5.05041e-05, ent_coef=0.000585045, clip_range=0.1, n_epochs=20,
         gae_lambda=0.95, max_grad_norm=1.0, vf_coef=0.871923,
     )),
+    **{("sac", env): (300_000, 1, False, dict(learning_starts=10_000)) for env in MUJOCO},
+    **{("td3", env): (300_000, 1, False, dict(
+        learning_starts=10_000, action_noise=0.1, train_freq=1, gradient_steps=1, learning_rate=1e-3, batch_size=256,
+        policy_kwargs={"net_arch": [400, 300]},
+    )) for env in MUJOCO},
 }  # fmt: skip
-CLASSES = {"a2c": A2C, "dqn": DQN, "ppo": PPO}
+CLASSES = {"a2c": A2C, "dqn": DQN, "ppo": PPO, "sac": SAC, "td3": TD3}
 
 
 def main() -> None:
@@ -59,12 +67,15 @@ def main() -> None:
     torch.set_num_threads(1)
     steps, num_envs, normalised, settings = ZOO[words.algorithm, words.env]
     steps, settings = words.total_steps or steps, dict(settings)
-    if isinstance(settings["learning_rate"], str):
+    if isinstance(settings.get("learning_rate"), str):
         first = float(settings["learning_rate"].split()[1])
         settings["learning_rate"] = lambda left: left * first
     envs = make_vec_env(words.env, n_envs=num_envs, seed=words.seed)
     if normalised:
         envs = VecNormalize(envs, gamma=settings["gamma"])
+    if "action_noise" in settings:
+        size = envs.action_space.shape[0]
+        settings["action_noise"] = NormalActionNoise(np.zeros(size), settings["action_noise"] * np.ones(size))
     model = CLASSES[words.algorithm]("MlpPolicy", envs, seed=words.seed, device="cpu", **settings)
     started = time.perf_counter()
     model.learn(steps)

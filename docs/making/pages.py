@@ -20,9 +20,11 @@ from rookery_bench import record
 
 ROOT = Path(__file__).resolve().parents[2]
 PART = re.compile(r"<!-- made:(?P<what>\w+)(?P<words>[^\n]*) -->\n.*?<!-- /made:(?P=what) -->", re.S)
-TOPOLOGY_PAGES = {"AsyncGradients": "async_gradients", "ParameterServer": "parameter_server", "Gossip": "gossip"} | {
+TOPOLOGY_PAGES = {"AsyncGradients": "async_gradients", "ParameterServer": "parameter_server", "Gossip": "gossip",
+                  "TwoLearners": "two_learners"} | {
     name: name.lower() for name in ("Anakin", "Evolution")
 }
+SEEN = {"curl-sac": "pixel-reach", "async-curl-sac": "pixel-reach", "curl-rainbow": "ALE/Pong-v5"}  # images
 CONTINUOUS = ("ddpg:DDPG", "td3:TD3", "sac:SAC", "qt_opt:QTOpt")
 UNNAMED = "Acrobot-v1"  # an environment that has no preset, so that defaults are those of the system itself
 
@@ -52,6 +54,8 @@ def index() -> str:
 
 def env_of(system: System) -> str:
     """Return the environment of a system's figure: one that its algorithm can act in."""
+    if system.name in SEEN:
+        return SEEN[system.name]
     id = "Pendulum-v1" if system.algorithm in CONTINUOUS else "CartPole-v1"
     return f"jax:{id}" if "anakin" in system.topology else id
 
@@ -89,7 +93,7 @@ def _is_prose(part: str) -> bool:
 def chosen_options(system: System, *names: str) -> str:
     config = plain(system)
     known = {option.name: option for part in (config.algorithm, config.topology) for option in options_of(part)}
-    for group in ("network", "replay"):
+    for group in ("network", "replay", "views"):
         if (inner := getattr(config.algorithm, group, None)) is not None:
             known |= {option.name: option for option in options_of(inner, f"{group}.")}
     return table([known[name] for name in names])

@@ -27,8 +27,7 @@ import optax
 from rookery import ops
 from rookery.algorithms import hyper, optimizers
 from rookery.algorithms.off_policy import polyak
-from rookery.networks import encoders
-from rookery.networks.config import ViewsConfig
+from rookery.networks import ViewsConfig, encoders
 from rookery.networks.network import observation_encoder
 from rookery.networks.shared import standardised
 from rookery.networks.torso import Encoding, Torso
@@ -51,7 +50,7 @@ from rookery.types import (
 NAME = "contrastive"
 
 
-class Place(NamedTuple):
+class EncoderPlace(NamedTuple):
     """Where an agent keeps its encoder."""
 
     part: str  # of the parameters: params[part]["encoder"]
@@ -72,7 +71,7 @@ def asked(config: Any) -> bool:
     return config.views.kind != "whole"
 
 
-def build(config: Any, spec: Spec, place: Place, *, num_updates: int | None, torso: Torso | None) -> Agent:
+def build(config: Any, spec: Spec, place: EncoderPlace, *, num_updates: int | None, torso: Torso | None) -> Agent:
     """Build the agent of a config for windows of its images and, where any are asked for, its contrastive steps."""
     views = views_of(spec, config.views, config.network.encoder)
     plain = dataclasses.replace(config, views=ViewsConfig(), contrastive_every=0)
@@ -118,7 +117,7 @@ def viewed(agent: Agent, views: Views) -> Agent:
     )  # fmt: skip
 
 
-def contrasted(agent: Agent, config: Any, views: Views, place: Place, encode: Encoding) -> Agent:
+def contrasted(agent: Agent, config: Any, views: Views, place: EncoderPlace, encode: Encoding) -> Agent:
     """Give an agent contrastive steps. config: `contrastive_every`, `contrastive_rate`, `encoder_polyak` of it."""
     optimizer = optimizers.adam(epsilon=config.adam_epsilon)
 
@@ -196,5 +195,5 @@ def contrasted(agent: Agent, config: Any, views: Views, place: Place, encode: En
 
     return agent._replace(
         init=init, learn=learn, gradients=None, apply=None, inspect=agent.inspect and inspect,
-        trained=(*(agent.trained or ()), NAME), auxiliary=Auxiliary(alone, gradients, apply, NAME),
+        trained=(*(agent.trained or ()), NAME), auxiliary=Auxiliary(alone, gradients, apply),
     )  # fmt: skip

@@ -35,8 +35,7 @@ from rookery.algorithms.minibatches import pieces
 from rookery.algorithms.priorities import PRIORITY_FLOOR, counted, first_priorities
 from rookery.data import columns
 from rookery.data.config import ReplayConfig, TableSpec
-from rookery.networks import NetworkConfig, encoders
-from rookery.networks.config import ViewsConfig
+from rookery.networks import NetworkConfig, ViewsConfig, encoders
 from rookery.networks.convolution import inside_loop
 from rookery.networks.q_network import Noise, QNetwork, Values, q_network
 from rookery.networks.torso import Torso
@@ -115,7 +114,7 @@ class DQN:
 
     def build(self, spec: Spec, *, num_updates: int | None = None, torso: Torso | None = None) -> Agent:
         if curl.asked(self):
-            return curl.build(self, spec, curl.Place("network", follows=False), num_updates=num_updates, torso=torso)
+            return curl.build(self, spec, curl.EncoderPlace("network", follows=False), num_updates=num_updates, torso=torso)
         atoms = support_of(self) if self.num_atoms > 1 else None
         network = q_network(
             spec, self.network, atoms=atoms, near_zero=self.value_range is None, dueling=self.dueling, noisy=self.noisy,

@@ -113,7 +113,7 @@ class SAC:
         if self.target_critics > self.critics:
             raise ValueError(f"--target-critics {self.target_critics} of --critics {self.critics}: lower it, or raise those")
         if curl.asked(self):
-            return curl.build(self, spec, curl.Place("critic", follows=True), num_updates=num_updates, torso=torso)
+            return curl.build(self, spec, curl.EncoderPlace("critic", follows=True), num_updates=num_updates, torso=torso)
         if isinstance(spec.action, gymnasium.spaces.Discrete):
             from rookery.algorithms import discrete_sac
 

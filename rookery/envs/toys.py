@@ -304,7 +304,7 @@ class PointReach:
 class PixelReach:
     """Point-reach from an image: a bright dot is moved to a dim target; minus the distance, each step.
 
-    uint8 [side, side]: two blobs, which lie where they overlap as light does. Nobody says where they are in numbers.
+    uint8 [side, side]: two blobs, of which the brighter one hides the other. Nobody says where they are in numbers.
     """
 
     length: int = 20
@@ -323,7 +323,7 @@ class PixelReach:
         pixels = np.linspace(-1.0, 1.0, self.side, dtype=np.float32) * np.float32(1.25)  # of the square [-1, 1]
         near = np.exp(-0.5 * np.square((pixels - state["point"][..., None]) / np.float32(0.125)))  # [B, 4, side]
         dot, target = (near[:, i + 1, :, None] * near[:, i, None, :] for i in (0, 2))
-        return np.minimum(255.0, 255.0 * dot + 110.0 * target).astype(np.uint8)
+        return np.maximum(255.0 * dot, 110.0 * target).astype(np.uint8)
 
 
 @dataclass(frozen=True, kw_only=True)

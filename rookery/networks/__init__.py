@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rookery.networks.config import Network, NetworkConfig, Output
+from rookery.networks.config import Network, NetworkConfig, Output, ViewsConfig
 
 if TYPE_CHECKING:
     from rookery.networks.network import actor_critic
 
-__all__ = ["Network", "NetworkConfig", "Output", "actor_critic"]
+__all__ = ["Network", "NetworkConfig", "Output", "ViewsConfig", "actor_critic"]
 
 
 def __getattr__(name: str) -> Any:

@@ -76,7 +76,7 @@ def _pair_space(spec: Spec) -> gymnasium.spaces.Dict:
 
 
 def _encoding(spec: Spec, config: NetworkConfig, layer_norm: bool) -> Encoding:
-    return as_pair(encoders.Encoder(encoders.leaves(_pair_space(spec), config.encoder), config, layer_norm))
+    return as_pair(encoders.Encoder(encoders.leaves(_pair_space(spec), config.encoder), config, layer_norm, norm_images=True))
 
 
 def _behind(own: Encoding, spec: Spec, config: NetworkConfig, layer_norm: bool) -> Encoding:

@@ -32,7 +32,7 @@ def actor(spec: Spec, num_outputs: int, config: NetworkConfig, *, torso: Torso |
     if config.core != "none":
         raise ValueError("a policy that learns from single transitions has no recurrent state: use --network.core none")
     own = None if torso is None else encoding_of(torso)
-    encode = observation_encoder(spec, config, torso)
+    encode = observation_encoder(spec, config, torso, norm_images=True)
     head = as_pair(encoders.dense(num_outputs, gain=HEAD_GAIN))
 
     def init(key: Array) -> PyTree:

@@ -52,8 +52,8 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, 
     "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
 }
 FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
-# the least sides that "auto" gives to each: where things are must be left to see, and Nature's convolutions leave one pixel up to
-# 43; a window of 3 x 3 needs some room. On 32 x 32 an update of SAC with compact costs half of what it does with small
+# the least sides that "auto" gives to each: where things are must be left to see, and Nature's convolutions leave one pixel up
+# to 43; a window of 3 x 3 needs some room. On 32 x 32 an update of SAC with compact costs half of what it does with small
 AUTO_SIDES = {"nature": 44, "compact": 36, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
@@ -195,6 +195,7 @@ class Encoder(nn.Module):
     parts: tuple[Leaf, ...]
     config: NetworkConfig
     layer_norm: bool = False  # of the MLP: Ba et al. 2016, before the activation
+    norm_images: bool = False  # the dense layer of an image is normalised and bounded by tanh (Yarats et al. 2019, SAC-AE)
 
     @nn.compact
     def __call__(self, observation: PyTree) -> Array:
@@ -237,6 +238,7 @@ class Encoder(nn.Module):
         if leaf.layout == "NHWC":
             x = x.transpose(0, 2, 3, 1, 4).reshape(B, *x.shape[2:4], -1)
         common: dict[str, Any] = {"scale": leaf.scale, "channels_first": leaf.layout == "CHW", "name": f"image_{index}"}
+        common["norm"] = self.norm_images
         return Impala(**common)(x) if leaf.kind == "impala" else Convolutions(leaf.kind, **common)(x)
 
 
@@ -259,6 +261,7 @@ class Convolutions(nn.Module):
     kind: str
     scale: float
     channels_first: bool
+    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -270,7 +273,7 @@ class Convolutions(nn.Module):
             else:
                 x = convolution(x, kernel, stride=stride)
             x = _relu(x + bias)
-        return _relu(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)))
+        return _features(dense(FEATURES[self.kind], name="dense")(x.reshape(x.shape[0], -1)), self.norm)
 
 
 class Impala(nn.Module):
@@ -278,6 +281,7 @@ class Impala(nn.Module):
 
     scale: float
     channels_first: bool
+    norm: bool = False
 
     @nn.compact
     def __call__(self, image: Array) -> Array:
@@ -295,13 +299,17 @@ class Impala(nn.Module):
             x = max_pool(x + bias)
             for block in range(2):
                 x = x + self._residual(x, f"section_{section}_block_{block}")
-        return _relu(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)))
+        return _features(dense(FEATURES["impala"], name="dense")(_relu(x).reshape(x.shape[0], -1)), self.norm)
 
     def _residual(self, x: Array, name: str) -> Array:
         for index in range(2):
             kernel, bias = Kernel(3, x.shape[-1], name=f"{name}_conv_{index}")(x.shape[-1])
             x = convolution(_relu(x), kernel, padding="SAME") + bias
         return x
+
+
+def _features(x: Array, norm: bool) -> Array:
+    return units.told(nn.tanh(nn.LayerNorm(name="norm")(x))) if norm else _relu(x)
 
 
 def _relu(x: Array) -> Array:

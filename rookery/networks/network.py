@@ -145,11 +145,13 @@ def as_pair(module: nn.Module) -> Encoding:
     return Encoding(init, apply)
 
 
-def observation_encoder(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> Encoding:
+def observation_encoder(
+    spec: Spec, config: NetworkConfig, torso: Torso | None = None, *, norm_images: bool = False
+) -> Encoding:
     """Return what makes features of observations: the user's own, or an encoder of ours."""
     if torso is not None:
         return encoding_of(torso)
-    return as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config))
+    return as_pair(encoders.Encoder(encoders.leaves(spec.observation, config.encoder), config, norm_images=norm_images))
 
 
 def separate(spec: Spec, config: NetworkConfig, torso: Torso | None = None) -> bool:

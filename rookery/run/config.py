@@ -493,6 +493,8 @@ def check_plan(config: Config, agent: Agent, plan: Plan) -> None:
     if max(shared.values()) > 1 and not plan.of_role("collector", "host"):
         flag = max(shared, key=shared.__getitem__)
         raise ConfigError(f"{flag} {shared[flag]}: the batches of one learner are shared, and {where} has none: use Sync.")
+    if max(shared.values()) > 1 and plan.of_role("auxiliary_learner"):
+        raise ConfigError("--learners and --devices: one learner on one device takes gradients of an auxiliary loss; use Sync.")
     columns = needs.table.batch_size if needs.table is not None else round(config.steps_per_update / needs.rollout_length)
     if not plan.of_role("worker", "bundle"):  # who ships gradients has no minibatches
         _check_minibatches(config, columns)

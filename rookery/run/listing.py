@@ -46,15 +46,22 @@ def matrix() -> Rows:
 
 def allowed(entry: all_systems.System, topology: str) -> bool:
     """Return whether a topology can drive the algorithm of a system, on some environment, as `rookery train` would find."""
+    from rookery.networks import ViewsConfig
     from rookery.run.assemble import assemble
     from rookery.run.config import ConfigError, resolve
 
     made, by = entry.algorithm_class(), all_systems.load_topology(topology)
     names = {field.name for field in dataclasses.fields(made)}
     variants = [{}, *({name: value} for name, value in (("fresh", True), ("gradient_steps", 1)) if name in names)]
-    for options, env in itertools.product(variants, ("jax:catch", "jax:Pendulum-v1")):
+    tried: list[tuple[Any, dict[str, Any]]] = [
+        (made(**options), {"env": env}) for options, env in itertools.product(variants, ("jax:catch", "jax:Pendulum-v1"))
+    ]
+    if "views" in names:  # with contrastive steps, from an image
+        contrastive = made(views=ViewsConfig(kind="shift"), contrastive_every=1)
+        tried.append((contrastive, {"env": "jax:catch", "env_options": {"rows": 8, "columns": 8}}))
+    for algorithm, options in tried:
         try:
-            assemble(resolve(made(**options), env=env, topology=by()))
+            assemble(resolve(algorithm, topology=by(), **options))
             return True
         except ConfigError:
             continue

@@ -56,7 +56,7 @@ def options(cfg: Config, file: ConfigFile, words: Sequence[str]) -> list[Sourced
             group, _, inner = name.rpartition(".")
             if group not in RESOURCES or cfg.run.runtime == "ray":
                 found.append(Sourced(group or title, inner, value, origin))
-    found.sort(key=lambda option: option.group in ("network", "replay", *RESOURCES))  # after the parts, as in the help
+    found.sort(key=lambda option: option.group in ("views", "network", "replay", *RESOURCES))  # after the parts, as in the help
     return found + _env_options(cfg, file, "env_options" in typed)
 
 

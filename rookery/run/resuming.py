@@ -27,7 +27,10 @@ from rookery.run.versions import flat
 from rookery.types import PyTree
 
 # A checkpoint has the form that these gave it, or (an activation) means nothing with another one.
-FIXED = ("custom.", "algorithm.class.", "algorithm.network.", "topology.class.") + tuple(
+FIXED = (
+    "custom.", "algorithm.class.", "algorithm.network.", "algorithm.views.", "algorithm.contrastive_every.", "topology.class.",
+    "topology.auxiliary_workers.",
+) + tuple(
     f"topology.{name}." for name in ("num_envs", "collectors", "groups", "workers", "peers", "shards", "num_seeds", "inference")
 )
 # What lies in a replay was cut, folded and counted by these.

@@ -21,20 +21,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-
-from rookery.data import arrays
-from rookery.data.interface import Part, Table, Taken
+from rookery.data.interface import Taken
 from rookery.data.refined import Refined
 from rookery.ranges import Count, Natural, NotNegative, Range, Workers
 from rookery.runtime.roster import span
 from rookery.topologies import central
-from rookery.topologies.beside import Beside
 from rookery.topologies.compatibility import fixed_rollouts, steps_per_batch
 from rookery.topologies.job import TICK_SECONDS, Job, Progress
 from rookery.topologies.launch import Launched
 from rookery.topologies.meters import Meters
 from rookery.topologies.plan import MAIN, Node, Plan
+from rookery.topologies.refining import Refining, Sources
 from rookery.topologies.wiring import envs_each, loop, replay_facts
 from rookery.types import Agent, PyTree, Spec
 from rookery.workers.acting.collector import Collector
@@ -113,8 +110,8 @@ class ActorLearner:
 class Pipeline:
     """The calls in flight along the edges of a plan. All of it belongs to the driver's thread."""
 
-    def __init__(self, launched: Launched, meters: Meters, *, beside: Sequence[Beside] = ()) -> None:
-        """beside: learners of other losses, which read a table as well."""
+    def __init__(self, launched: Launched, meters: Meters, *, beside: Sequence[Any] = ()) -> None:
+        """beside: SecondLearners, which read a table as well (beside.py)."""
         self.beside = beside
         self.parts, self.meters, plan = launched, meters, launched.plan
         self.runtime, self.tables = launched.job.runtime, launched.tables
@@ -124,7 +121,7 @@ class Pipeline:
             for edge in plan.edges
             if edge.target in launched.tables and edge.source in launched.fleets and edge.source not in refiners
         ]
-        self.refining = [_Refining(plan, launched, name) for name in refiners]
+        self.refining = [Refining(plan, launched, name) for name in refiners]
         self.learning = [_Learning(plan, launched, name) for name in launched.seats]
 
     def run(self) -> Iterator[Progress]:
@@ -154,10 +151,8 @@ class Pipeline:
         """Give every idle refiner a batch of its table, as far as there is room for what it makes of it."""
         for one in self.refining:
             while (who := one.fleet.next()) is not None and (part := one.into.claim()) is not None:
-                if (drawn := one.draw()) is None:
-                    one.into.abandon(part)
+                if not one.ask(who, part):
                     break
-                one.fleet.call(who, (part, drawn), Refiner.refine, *(taken.batch for taken in drawn))
 
     def feed_learners(self) -> None:
         """Queue the next batch at each learner, so that it is there when the running update ends."""
@@ -206,41 +201,6 @@ class Pipeline:
         return any(table.num_full for table in self.tables.values())
 
 
-class _Refining:
-    """A fleet of refiners between two tables."""
-
-    def __init__(self, plan: Plan, launched: Launched, name: str) -> None:
-        self.fleet = launched.fleets[name]
-        drawn = [edge for edge in plan.into(name) if edge.source in launched.tables]
-        made = next(edge for edge in plan.out_of(name) if edge.target in launched.tables)
-        self.sources, self.into = [launched.tables[edge.source] for edge in drawn], launched.tables[made.target]
-        self.drawn, self.made = [edge.name for edge in drawn], made.name
-
-    def draw(self) -> list[Taken] | None:
-        """Take a batch of each table; None where the first has none yet: those after it never make anyone wait."""
-        drawn: list[Taken] = []
-        for table in self.sources:
-            if (taken := table.take()) is None:
-                assert not drawn, "of several tables that are drawn from at once, only the first may refuse"
-                return None
-            drawn.append(taken)
-        return drawn
-
-    def take(self, ready: list[Future[Any]], meters: Meters) -> None:
-        """Hand refined batches on; one whose refiner is gone is not refined, and its items are drawn again."""
-        for (part, drawn), refined in self.fleet.take(ready):
-            for table, taken, edge in zip(self.sources, drawn, self.drawn):
-                table.release(taken.slot)
-                meters.moved(edge)
-            if refined is None:
-                self.into.abandon(part)
-                continue
-            age = meters.updates - refined.version
-            self.into.commit(Part(part.slot, part.place, refined._replace(age=age)))
-            meters.moved(self.made)
-            meters.spend("refine", refined.seconds)
-
-
 class _Learning:
     """A learner with the batches in its line."""
 
@@ -251,13 +211,7 @@ class _Learning:
         back = [edge for edge in plan.out_of(node) if edge.target in launched.tables]
         self.table, self.ahead = launched.tables[batches.source], batches.ahead
         self.edges, self.back = [batches.name], [edge.name for edge in back]
-        self.refined = self.table if isinstance(self.table, Refined) else None
-        # where batches are refined, their items are in other tables: of each, its columns of a batch
-        sources = [edge.source for edge in plan.into(batches.source) for edge in plan.into(edge.source)]
-        self.sources = {name: launched.tables[name] for name in sources if self.refined and name in launched.tables}
-        counts = [plan.node(name).batch for name in self.sources]
-        self.order = np.argsort(arrays.spread_evenly(counts)) if len(counts) > 1 else None
-        self.ends = np.cumsum(counts)[:-1]
+        self.refined = Sources(plan, launched, batches.source) if isinstance(self.table, Refined) else None
 
     def take(self, meters: Meters) -> None:
         """Process the updates that are ready, in their order: free the batch, renew priorities, publish."""
@@ -265,26 +219,9 @@ class _Learning:
             future, taken = self.calls.popleft()
             update = future.result()
             if self.refined is not None:
-                self.refined.used(taken.slot, update.version - 1)
+                self.refined.learned(taken, update)
             self.table.release(taken.slot, update.priorities)  # the update is ready: nothing reads the slot any more
-            edges = self.edges
-            if update.priorities is not None and self.back:
-                edges = self.edges + self.back
-                for table, keys, priorities in self.told(taken.batch.key, update.priorities):
-                    table.update(keys, priorities)
-            meters.learned(update, self.metrics(), edges=edges, policy=self.seat.name)
+            edges = self.edges if update.priorities is None else self.edges + self.back
+            told = self.table.metrics() | (self.refined.metrics() if self.refined is not None else {})
+            meters.learned(update, told, edges=edges, policy=self.seat.name)
             self.seat.publish(update, meters)
-
-    def told(self, keys: np.ndarray, priorities: np.ndarray) -> list[tuple[Table, np.ndarray, np.ndarray]]:
-        """Divide the keys of a refined batch, and their priorities, among the tables that it was drawn from."""
-        if self.order is None:
-            return [(table, keys, priorities) for table in self.sources.values()]
-        parts = (np.split(column[self.order], self.ends) for column in (keys, priorities))
-        return [*zip(self.sources.values(), *parts)]
-
-    def metrics(self) -> dict[str, float]:
-        """Report of the table, and of those that its batches were drawn from, each by its own name."""
-        found = self.table.metrics()
-        for name, table in self.sources.items():
-            found |= {f"{name}/{metric.partition('/')[2]}": value for metric, value in table.metrics().items()}
-        return found

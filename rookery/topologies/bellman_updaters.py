@@ -15,11 +15,12 @@ what that makes of the labels when they are learned from, are metrics (`refined/
 makes collectors wait, a full table of labelled batches the updaters, an empty one the learner.
 
 Collectors and updaters are fleets, and every number is an option of its own. An updater that is lost takes nothing with it:
-what it was labelling stays in its tables, and is drawn again. The trainers are one learner or, with `--learners`, several that
-share each batch and add their gradients up. That is synchronous: the paper's push gradients of batches of their own to a
-parameter server. Its updaters outnumber the trainers a hundred to one, because labels cost what they cost there as here.
+what it was labelling stays in its tables, and is drawn again. The trainer is one learner or, with `--learners`, several that
+share each batch and add their gradients up. That is synchronous: the paper's trainers push gradients of batches of their own
+to a parameter server, asynchronously.
 
-The paper's replay is sharded and its logs are read by jobs of their own; here both tables live with the driver.
+Differs from the paper: both tables live with the driver, and what is drawn passes through it; updaters are sent the newest
+target networks after each update, not every few seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from rookery.workers.learning.refiner import Refiner
 UNBOUNDED = 2**31 - 1  # updates: what is learned from is as old as the replay
 
 
-class Shares(NamedTuple):
+class TableShares(NamedTuple):
     """What is drawn for a batch of the learner's."""
 
     collected: int  # columns
@@ -96,14 +97,14 @@ class BellmanUpdaters:
         """Count the labelled batches at most: two of each updater, and those that the learner holds."""
         return 2 * span(self.updaters)[1] + self.prefetch + 1
 
-    def shares(self, table: TableSpec) -> Shares:
+    def shares(self, table: TableSpec) -> TableShares:
         """Divide a batch among the tables that it is drawn from."""
         logged = round(table.batch_size * table.demo_ratio)
         if (table.demo_ratio and not logged) or logged == table.batch_size:
             raise ValueError(f"--demo-ratio {table.demo_ratio:g} of {table.batch_size} columns: each table gives at least one")
         updates_per_insert = table.samples_per_insert / (table.batch_size * (1.0 - table.demo_ratio))
         collected = table.batch_size - logged
-        return Shares(collected, logged, updates_per_insert * collected / self.uses)
+        return TableShares(collected, logged, updates_per_insert * collected / self.uses)
 
     def plan(self, agents: Mapping[str, Agent], spec: Spec) -> Plan:
         agent, (least, most), updaters = agents[MAIN], span(self.collectors), span(self.updaters)
@@ -160,7 +161,7 @@ class BellmanUpdaters:
             job.runtime.close()
 
 
-def _drawing(agent: Agent, columns: int, shares: Shares) -> Any:
+def _drawing(agent: Agent, columns: int, shares: TableShares) -> Any:
     """Return the agent as if its batches had so many columns, of which none is logged."""
     table = agent.needs.table._replace(batch_size=columns, ratio=shares.ratio, demo_ratio=0.0)
     return agent._replace(needs=agent.needs._replace(table=table))

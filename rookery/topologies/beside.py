@@ -16,9 +16,10 @@ from rookery.topologies.meters import Meters
 from rookery.topologies.plan import Plan
 from rookery.topologies.staleness import Staleness
 from rookery.types import PyTree
+from rookery.workers.learning.absorbing import Absorbed
 from rookery.workers.learning.auxiliary_worker import AuxiliaryWorker
 from rookery.workers.learning.gradient_worker import Found
-from rookery.workers.learning.learner import Absorbed, Learner
+from rookery.workers.learning.learner import Learner
 
 
 class Applying(NamedTuple):
@@ -28,7 +29,7 @@ class Applying(NamedTuple):
     found: Found
 
 
-class Beside:
+class SecondLearner:
     """The fleet of an auxiliary loss, and its gradients on their way. A part of a Pipeline."""
 
     def __init__(self, plan: Plan, launched: Launched, name: str, *, ratio: float | None, staleness: Staleness) -> None:

@@ -26,8 +26,9 @@ from rookery.types import EnvPool, Needs, PyTree, Rollout
 from rookery.workers.acting.collector import Collector
 from rookery.workers.acting.inference import AnyCollector
 from rookery.workers.acting.shapes import rollout_specs
+from rookery.workers.learning.absorbing import Absorbed
 from rookery.workers.learning.auxiliary_worker import AuxiliaryWorker
-from rookery.workers.learning.learner import Absorbed, Learner, Update
+from rookery.workers.learning.learner import Learner, Update
 from rookery.workers.learning.learners import AnyLearner, Learners
 from rookery.workers.learning.refiner import Refiner
 from rookery.workers.replay.shards import Shards

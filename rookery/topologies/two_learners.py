@@ -30,7 +30,7 @@ from rookery.data import arrays
 from rookery.data.replay import batch_specs
 from rookery.ranges import Count, Natural, Range, Workers
 from rookery.topologies.actor_learner import Pipeline
-from rookery.topologies.beside import Beside
+from rookery.topologies.beside import SecondLearner
 from rookery.topologies.compatibility import fixed_rollouts, steps_per_batch
 from rookery.topologies.job import Job, Progress
 from rookery.topologies.launch import Launched, one_device
@@ -118,7 +118,7 @@ class TwoLearners:
             job = dataclasses.replace(job, agent=agent._replace(learn=agent.auxiliary.alone))
             launched = Launched(job, plan, snapshot)
             staleness = Staleness(self.max_staleness, snapshot["beside"]["auxiliary_learner"] if snapshot else None)
-            beside = Beside(plan, launched, "auxiliary_learner", ratio=self.auxiliary_ratio, staleness=staleness)
+            beside = SecondLearner(plan, launched, "auxiliary_learner", ratio=self.auxiliary_ratio, staleness=staleness)
             yield from Pipeline(launched, Meters.of(plan, snapshot), beside=[beside]).run()
         finally:
             job.runtime.close()

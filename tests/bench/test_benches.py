@@ -315,6 +315,9 @@ class FakeConfig:
     class run:
         seed = 0
 
+    class topology:
+        overlaps = True
+
     @staticmethod
     def to_dict() -> dict:
         return {"run": {"runs": "/some/place", "run": "x", "seed": 0}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rookery.commands import parsing
-from rookery_bench import dqn, process, roofline
+from rookery_bench import dqn, process
 
 
 @pytest.fixture
@@ -73,10 +73,3 @@ def test_the_idle_time_of_ape_x_is_judged_by_the_median_of_its_seeds(monkeypatch
     assert found.rows[0]["learner_idle"] == 0.04 and all("apex-dqn" in command for command in commands)
     config, _ = parsing.parse_system("train", ["apex-dqn", "--env", "CartPole-v1"])
     assert config.topology.prefetch == 4
-
-
-def test_the_roofline_of_a_replay_system_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as left:
-        roofline.parse(["apex-dqn", "--env", "CartPole-v1"])
-    assert left.value.code == 2 and "rookery bench replay" in capsys.readouterr().err
-    roofline.parse(["impala", "--env", "CartPole-v1"])

@@ -16,6 +16,7 @@ import pytest
 from rookery import Trainer, envs
 from rookery.algorithms.dqn import DQN
 from rookery.algorithms.ppo import PPO
+from rookery.algorithms.qt_opt import QTOpt
 from rookery.algorithms.vtrace import VTrace
 from rookery.data import arrays
 from rookery.networks import NetworkConfig
@@ -95,6 +96,33 @@ def test_two_processes_learn_what_one_learns_from_the_whole_batch(case: str, ran
     assert max(moved) > 1e-4, "the comparison would be of nothing"
 
 
+def test_of_two_processes_that_fit_labels_the_first_brings_the_target_networks_along(ranks: list[Any]) -> None:
+    """What Bellman updaters label with: the same as one learner's, on the whole batch."""
+    algorithm = QTOpt(batch_size=B, gradient_steps=1, polyak=0.1, samples=8, elites=2, network=SMALL)
+    agent = algorithm.build(envs.spec_of("point-reach"), num_updates=10)
+    collector, alone = Collector(agent, lambda: envs.make("point-reach", B)), Learner(agent, seed=3, shares_slow=True)
+    for begun in [rank.call(LearnerRank.begin, agent, 3, 1, 0, None, True) for rank in ranks]:
+        begun.result(120)
+    collector.publish(*alone.published())
+    rollout = collector.collect().rollout
+    rollout = rollout._replace(extras={"target": np.linspace(-3, 3, B, dtype=np.float32)[None]})
+    weight = np.ones(B, np.float32)
+    one = alone.learn(Batch(rollout, weight, np.zeros(B, np.int64)))
+    first, second = (
+        call.result(120)
+        for call in [
+            rank.call(LearnerRank.learn, [arrays.columns(rollout, half)], [BatchShare(0, B // 2)], weight[half], 1.0)
+            for rank, half in zip(ranks, (slice(0, B // 2), slice(B // 2, B)))
+        ]
+    )
+    assert second.slow is None
+    told = ranks[0].call(LearnerRank.slow).result(120)
+    for mine, theirs, again in zip(*map(jax.tree.leaves, (one.slow, first.slow, told)), strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=2e-4, atol=2e-5)
+        np.testing.assert_array_equal(theirs, again)
+    assert first.report["loss/critic"] == pytest.approx(one.report["loss/critic"], rel=1e-3)
+
+
 # -------------------------------------------------------------------------------------- lost, with fakes of a rank
 
 
@@ -117,7 +145,7 @@ class FakeRank:
     def join(self, *args: Any) -> None:
         self._called("join")
 
-    def begin(self, agent: Any, seed: int, devices: int, version: int, snapshot: Any) -> Any:
+    def begin(self, agent: Any, seed: int, devices: int, version: int, snapshot: Any, shares_slow: bool) -> Any:
         self._called("begin", (version, snapshot))
         self.version, self.state = version, 0 if snapshot is None else int(snapshot["state"])
         return {"x": np.full(1, self.state)}

@@ -16,6 +16,8 @@ from rookery.algorithms.sac import SAC
 from rookery.data.config import ReplayBuffer
 from rookery.networks import NetworkConfig
 from rookery.networks.config import ViewsConfig
+from rookery.run.assemble import assemble
+from rookery.run.config import ConfigError, resolve
 from rookery.runtime.local import LocalRuntime
 from rookery.testing import LockstepRuntime, Seconds, checkpointed, kill_every, paced
 from rookery.topologies.job import Job, Progress
@@ -104,6 +106,12 @@ def test_what_has_no_auxiliary_loss_is_refused_with_what_has() -> None:
     said = TwoLearners().refuses(plain, SPEC)
     assert said is not None and "use Sync" in said and "--contrastive-every 1" in said
     assert TwoLearners().refuses(agent(), SPEC) is None
+
+
+@pytest.mark.parametrize("option", ["learners", "devices"])
+def test_gradients_beside_are_taken_by_one_learner_on_one_device(option: str) -> None:
+    with pytest.raises(ConfigError, match="one learner on one device takes gradients of an auxiliary loss; use Sync"):
+        assemble(resolve("async-curl-sac", env="pixel-reach", **{option: 2}))  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------------------- the joint form

@@ -20,7 +20,8 @@ from rookery.algorithms import hyper
 from rookery.algorithms.sharing import OwnLeaves, program_of
 from rookery.data import arrays
 from rookery.types import Agent, Array, Batch, PyTree, Report, Rollout, TrainState
-from rookery.workers.learning import mesh
+from rookery.workers.learning import absorbing, mesh
+from rookery.workers.learning.absorbing import Absorbed
 from rookery.workers.learning.inspection import Inspector
 from rookery.workers.learning.nonfinite import NonFinite, culprit, guarded
 from rookery.workers.learning.tree_paths import from_flat, to_flat
@@ -39,14 +40,6 @@ class Update(NamedTuple):
     busy_seconds: float
     idle_seconds: float  # from the end of the update before to the start of this one
     slow: PyTree = None  # a copy of the state's slow part, for those who refine batches with it; None: nobody does
-
-
-class Absorbed(NamedTuple):
-    """What a gradient of the auxiliary loss has made of the parameters."""
-
-    params: PyTree
-    slow: PyTree  # a copy
-    version: int  # of the updates so far: a gradient of this kind is none
 
 
 class Learner:
@@ -123,9 +116,7 @@ class Learner:
 
     def absorb(self, tree: PyTree) -> Absorbed:
         """Step by a gradient of the auxiliary loss, and wait until that is done; updates are counted as before."""
-        self._state, finite = compiled_absorb(program_of(self._agent))(*self._state, tree)
-        if not np.asarray(finite):
-            raise NonFinite(f"a gradient of the auxiliary loss at update {self.version} is not finite: lower its rate")
+        self._state = absorbing.absorbed(self._agent, self._state, tree)
         return Absorbed(self.params, self.slow(), self.version)
 
     def inspect(self) -> dict[str, float]:
@@ -143,22 +134,6 @@ class Learner:
 def compiled_update(agent: Agent) -> Callable[..., Any]:
     """Compile an update, once per process and agent; agent: `program_of` one."""
     return jax.jit(updating(agent), donate_argnums=(1, 2))
-
-
-@functools.lru_cache(maxsize=8)
-def compiled_absorb(agent: Agent) -> Callable[..., tuple[TrainState, Array]]:
-    """Compile a step of the auxiliary loss, once per process and agent, which keeps the state where it is not finite.
-
-    (params, slow, optimizer, updates, tree) -> state, is it finite []"""
-    assert agent.auxiliary is not None, "topologies refuse agents without"
-    apply = agent.auxiliary.apply
-
-    def absorb(params: PyTree, slow: PyTree, optimizer: PyTree, updates: Array, tree: PyTree) -> tuple[TrainState, Array]:
-        old = TrainState(params, slow, optimizer, updates)
-        finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
-        return jax.tree.map(lambda new, kept: jnp.where(finite, new, kept), apply(old, tree), old), finite
-
-    return jax.jit(absorb, donate_argnums=(1, 2))
 
 
 def updating(agent: Agent) -> Callable[..., Any]:
