@@ -49,6 +49,6 @@ def test_what_was_set_stays_and_the_config_says_how_many(monkeypatch: pytest.Mon
 
 
 def test_what_a_command_imports_before_it_sets_the_flags_of_xla_leaves_jax_out():
-    """A run that was resumed with jax imported too early computed with other flags than before, and not bit for bit the same."""
+    """With jax imported too early, a resumed run computes with other flags than before, and is not bit for bit the same."""
     program = "import sys; from rookery.run import api, options, startup, threads; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
