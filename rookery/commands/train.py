@@ -70,7 +70,7 @@ def resume(args: list[str]) -> int:
         if (page := help_page.of_run(f"rookery resume {args[0]}", config_of(run), flags.ResumeFlags)) is not None:
             print(page)
             return 0
-    from rookery.run import api, options, startup, threads
+    from rookery.run import api, options, startup, threads  # none of them imports jax, whose flags `prepare` sets
 
     startup.prepare()
     given = own_parts(args) | {"env": peek(args, "--env")}

@@ -3,7 +3,7 @@
 | leaf of the space                 | is read as                                                                      |
 |-----------------------------------|---------------------------------------------------------------------------------|
 | Box, rank 0 or 1                  | numbers                                                                         |
-| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 24: compact; >= 8: a small convolution; less: numbers   |
+| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 36: compact; >= 8: a small convolution; less: numbers   |
 | any other Box                     | numbers, flattened                                                              |
 | Discrete, MultiDiscrete           | one-hot                                                                         |
 | MultiBinary                       | numbers                                                                         |
@@ -52,9 +52,9 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, 
     "small": ((3, 1, 16),),  # MinAtar (Young and Tian, 2019)
 }
 FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
-# the least sides that "auto" gives to each: where things are must be left to see, 2 x 2 pixels after the last convolution, and
-# a window of 3 x 3 needs some room. On 32 x 32 an update of SAC costs twice as much with the one for boards as with compact
-AUTO_SIDES = {"nature": 44, "compact": 24, "small": 8}
+# the least sides that "auto" gives to each: where things are must be left to see, and Nature's convolutions leave one pixel up
+# to 43; a window of 3 x 3 needs some room. On 32 x 32 an update of SAC with compact costs half of what it does with small
+AUTO_SIDES = {"nature": 44, "compact": 36, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
 Kind = Literal["numbers", "one_hot", "nature", "shallow", "compact", "small", "impala"]

@@ -13,14 +13,13 @@ its core: 0.1 updates/s instead of 2. So they get one.
 from __future__ import annotations
 
 from rookery import spaces
-from rookery.algorithms.minibatches import MOST
 from rookery.envs.jax.sources import is_jax_id
 from rookery.run import startup
 from rookery.run.assemble import spec_of
 from rookery.run.config import Config
 
 SMALL = 4_500_000  # multiply-adds of the largest product
-IMAGE = 36  # sides from here on are read by Nature's convolutions (networks/encoders.py)
+IMAGE = 36  # sides from here on go through three convolutions (networks/encoders.py)
 
 
 def limit(cfg: Config) -> None:
@@ -35,6 +34,8 @@ def one_is_enough(cfg: Config) -> bool:
         return False
     if cfg.run.devices > 1 or cfg.run.learner_processes:  # those who share an update wait for each other
         return False
+    from rookery.algorithms.minibatches import MOST  # with jax, whose flags are set when a command has read its words
+
     rows = getattr(cfg.algorithm, "batch_size", None)
     rows = rows or cfg.steps_per_update / (getattr(cfg.algorithm, "minibatches", 1) or MOST)
     width = max(*network.hidden, network.core_size if network.core != "none" else 1, 1)

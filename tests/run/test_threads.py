@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -44,3 +46,9 @@ def test_what_was_set_stays_and_the_config_says_how_many(monkeypatch: pytest.Mon
     threads.limit(cfg)
     assert os.environ["NPROC"] == "1" and startup.machine()["cores"] == 1
     monkeypatch.delenv("NPROC")
+
+
+def test_what_a_command_imports_before_it_sets_the_flags_of_xla_leaves_jax_out():
+    """With jax imported too early, a resumed run computes with other flags than before, and is not bit for bit the same."""
+    program = "import sys; from rookery.run import api, options, startup, threads; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
