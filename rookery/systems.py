@@ -226,17 +226,20 @@ PRESETS: tuple[Preset, ...] = (
         "max_gradient_norm": 0.5, "discount": 0.98, "trace_lambda": 1.0, "entropy_cost": 0.0, "total_steps": 800_000,
     }),
     Preset(("dqn",), "CartPole-v1", {
+        **AS_THEY_COME,
         "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 8, "target_period": 100,
         "exploration": "anneal", "epsilon_steps": 10_000, "epsilon": 0.04, "double": True,
         "network": {"hidden": (128, 128), "activation": "relu"},
         "replay": {"capacity": 100_000, "samples_per_insert": 16.0}, "total_steps": 150_000,
     }),
     Preset(("rainbow",), "CartPole-v1", {
+        **AS_THEY_COME,
         "num_envs": 16, "learning_rate": 1e-3, "batch_size": 64, "gradient_steps": 4, "target_period": 100,
         "value_range": (0.0, 100.0), "adam_epsilon": 1.5e-4, "network": {"hidden": (64, 64), "activation": "relu"},
         "replay": {"samples_per_insert": 16.0}, "total_steps": 150_000,
     }),
     Preset(("apex-dqn",), "CartPole-v1", {
+        **AS_THEY_COME,
         "num_envs": 16, "groups": 1, "rollout_length": 8, "learning_rate": 1e-3, "batch_size": 256, "target_period": 100,
         "network": {"hidden": (64, 64), "activation": "relu"}, "replay": {"samples_per_insert": 32.0}, "total_steps": 300_000,
         "gradient_steps": 4,  # handing a batch over costs a tenth of what learning from it does
@@ -254,6 +257,7 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # without a replay every rollout is learned from once: many small ones, of long returns, and a rate that falls
     Preset(("async-dqn",), "CartPole-v1", {
+        **AS_THEY_COME,
         "num_envs": 32, "workers": 2, "rollout_length": 8, "n_step": 8, "discount": 0.98, "learning_rate": 2e-3, "anneal": True,
         "target_period": 50, "error_clip": 100.0, "epsilon_steps": 100_000, "double": True, "total_steps": 1_000_000,
         "network": {"hidden": (128, 128), "activation": "relu"},
@@ -398,12 +402,14 @@ PRESETS: tuple[Preset, ...] = (
     # returns of many steps, and a small replay, so that they are those of a policy much like today's: one-step returns and a
     # large one learn to balance the pole, and not to keep off the ends of the track 200 steps later
     Preset(("anakin-dqn",), "CartPole-v1", {
+        **AS_THEY_COME,
         "num_envs": 16, "rollout_length": 4, "learning_rate": 1e-3, "anneal": True, "batch_size": 64, "gradient_steps": 8,
         "n_step": 10, "target_period": 40, "error_clip": 100.0, "epsilon_steps": 10_000, "epsilon": 0.04, "double": True,
         "network": {"hidden": (128, 128), "activation": "relu"}, "replay": {"capacity": 10_000, "samples_per_insert": 16.0},
         "updates_per_call": 100, "total_steps": 100_000,
     }),
     Preset(("gorila",), "CartPole-v1", {
+        **AS_THEY_COME,
         "num_envs": 16, "workers": 2, "rollout_length": 4, "learning_rate": 1e-3, "anneal": True, "batch_size": 64,
         "n_step": 10, "target_period": 40, "error_clip": 100.0, "epsilon_steps": 10_000, "epsilon": 0.04, "double": True,
         "network": {"hidden": (128, 128), "activation": "relu"},

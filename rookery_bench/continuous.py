@@ -29,7 +29,7 @@ from rookery_bench.statistics import ratio, rotated
 
 PARTS, LIMIT = ("environment", "inference", "table", "learner"), "limit of the parts"  # rows of the roofline
 OURS, SBX, SB3 = "rookery", "sbx", "stable-baselines3"
-SETTLE_SECONDS = 4.0  # after the first update
+SETTLE_SECONDS = 6.0  # after the first update: the first look at how learning stands is compiled 5 s after it
 EVALUATED_STEPS = 5_000  # between evaluations, as in the driver
 STEPS_BAR, LIMIT_BAR, SCORE_BAR = 1.6, 0.75, 1.0  # of the peers' steps/s and of the limit, at least; of seconds, at most
 RATE_NOTES = [
@@ -144,10 +144,10 @@ def _theirs(options: Options, peer: peers.PeerLibrary, seed: int) -> Run:
 
 
 def _roofline(options: Options, system: str) -> process.Finished:
-    """Measure the parts, in a process of their own and with one thread."""
+    """Measure the parts, in a process of their own and with one thread; compiled for it: the cache does not know of threads."""
     words = ["-m", "rookery", "bench", "roofline", system, "--env", options.env, *shlex.split(options.options)]
     given = ["--seconds", f"{options.seconds / 2:g}", "--rounds", "2", "--json"]
-    env = process.environment() | {"NPROC": "1"}
+    env = process.environment() | {"NPROC": "1", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     return process.run([sys.executable, *words, *given], timeout=options.timeout_seconds, env=env)
 
 

@@ -61,7 +61,7 @@ class Options:
     total_steps: int = 6_000
     """Environment steps of each run of the first part."""
     seconds: float = 60.0
-    """Seconds of each run of the second part, from its first update."""
+    """Seconds of each run of the second part; what is compiled while its replay fills counts."""
     train_options: str = SMALL
     """Options for `rookery train`, for all arms."""
     json: bool = False
@@ -134,7 +134,7 @@ def curve(rows: Rows) -> list[tuple[int, float]]:
 def _row(arm: str, runs: list[Run]) -> Run:
     values = [run["eval_return_mean"] for run in runs]
     low, high = interval(values)
-    there = [name for name in REPORTED if runs and all(name in run for run in runs)]
+    there = [name for name in REPORTED if runs and all(run.get(name) is not None for run in runs)]
     means = {name: statistics.fmean(run[name] for run in runs) for name in there}
     points = [run["curve"] for run in runs if len(run["curve"]) == POINTS]
     middle = [statistics.fmean(points_of[i][1] for points_of in points) for i in range(POINTS)] if points else []

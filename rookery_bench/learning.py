@@ -52,6 +52,10 @@ MANY_STEPS = (
     "--epochs 4 --minibatches 8 --learning-rate 5e-4 --clip 0.2 --entropy-cost 0.003 "
     "--total-steps 4000000 --seconds 5400 --stop-return 18.5"
 )
+PIXELS = (
+    "--env pixel-reach --env-options side=16 --batch-size 64 --update-ratio 0.5 --random-steps 500 --replay.min-size 500 "
+    "--discount 0.9 --total-steps 5000"
+)
 UNTIL = "--stop-eval-return 475"  # an evaluation that reaches it ends the run
 LEARNING: tuple[Task, ...] = (
     Task("cartpole-ppo", "ppo --env CartPole-v1 --total-steps 300000", at_least=475, metric="either"),
@@ -79,6 +83,8 @@ LEARNING: tuple[Task, ...] = (
         )
         for system in systems
     ),
+    Task("pixel-reach-curl-sac", f"curl-sac {PIXELS}", at_least=-11),
+    Task("pixel-reach-shifts", f"curl-sac --contrastive-every 0 {PIXELS}", at_least=-11),
     Task("pendulum-es", "es --env Pendulum-v1", at_least=-400),
     Task("pendulum-ars", "ars --env Pendulum-v1", at_least=-400),
     Task("lunarlander-ppo", "ppo --env LunarLander-v3 --total-steps 1500000", at_least=200),

@@ -164,6 +164,7 @@ class _MeasuredSystem:
     def alone(self, name: str, seconds: float) -> Cost:
         loop = self.loops[name]
         loop()  # compiled, and warm
+        self.learner.inspect()  # so is the look at how learning stands, which comes seconds after the first update
         return timed(loop, seconds)
 
     def _environment(self) -> Callable[[], float]:

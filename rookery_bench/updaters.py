@@ -46,7 +46,7 @@ class Arm(NamedTuple):
             "train", "qt-opt", "--env", "grasping", "--env-options", f"pause={options.pause:g}",
             "--collectors", str(self.collectors), "--num-envs", str(self.collectors), "--updaters", str(self.updaters),
             "--uses", str(self.uses), *shown, "--replay.error-buffer", f"{FREE:g}", "--total-steps", "100000000",
-            "--random-steps", "100000000", "--eval-episodes", "0", "--seconds", f"{options.seconds + options.warm_seconds:g}",
+            "--random-steps", "100000000", "--eval-episodes", "0", "--seconds", f"{options.whole_seconds:g}",
         ]  # fmt: skip
 
 
@@ -69,12 +69,18 @@ class Options:
     """Length of each measured window."""
     warm_seconds: float = 20.0
     """Seconds after the first update before the window begins."""
+    start_seconds: float = 45.0
+    """Seconds added to each run for start-up, compilation and the first thousand steps."""
     repeats: int = 2
     """Runs of each arm, in turns."""
     json: bool = False
     """One JSON line instead of the text."""
     out: str | None = None
     """Append the record to this file, e.g. benchmarks/updaters.jsonl."""
+
+    @property
+    def whole_seconds(self) -> float:
+        return self.start_seconds + self.warm_seconds + self.seconds
 
     def arms(self) -> list[Arm]:
         first = Arm("as it is", self.collectors[0], self.updaters[0], self.uses[0], self.logged[0])
@@ -120,7 +126,7 @@ def _run(options: Options, arm: Arm, seed: int, logs: Path) -> Run:
     shown = " ".join(["rookery", *command]).replace(str(logs), "PATH")
     found: Run = {"arm": arm.name, "seed": seed, "command": shown}
     with tempfile.TemporaryDirectory() as runs:
-        done = process.rookery(command, runs=Path(runs), timeout=options.seconds + options.warm_seconds + 300)
+        done = process.rookery(command, runs=Path(runs), timeout=options.whole_seconds + 300)
         if done.failure:
             return found | {"failure": done.failure}
         return found | window(read_metrics(Path(done.answer["run"])), options)
@@ -133,7 +139,7 @@ def window(rows: Rows, options: Options) -> Run:
     inside = [row for row in learning if begin <= row["seconds"] <= begin + options.seconds + 1.0]
     inside = inside[:-1]  # the last one is written after the checkpoint
     if len(inside) < 2:
-        return {"failure": f"no metrics {options.warm_seconds:g} s after the first update: ask for more --seconds"}
+        return {"failure": f"no metrics {options.warm_seconds:g} s after the first update: ask for more --start-seconds"}
     first, last = inside[0], inside[-1]
     wall = last["seconds"] - first["seconds"]
     rates = {name: (last[counter] - first[counter]) / wall for name, counter in RATES.items()}

@@ -85,7 +85,7 @@ def build(
     targets_wait: target networks follow in these steps only."""
     K, trained = config.gradient_steps, ("critic", *delayed)
     planned = num_updates * K if num_updates and config.anneal else None
-    optimizer = optimizers.adam(epsilon=config.adam_epsilon)
+    optimizer = optimizers.adam(epsilon=config.adam_epsilon, by_leaf=True)
     prioritized, shown = config.replay.selector == "prioritized", getattr(config, "demo_ratio", 0.0)
     units = normalisers.build(spec, observations=config.normalise_observations, rewards=False)
 

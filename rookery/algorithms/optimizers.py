@@ -61,8 +61,14 @@ def flat(optimizer: optax.GradientTransformation) -> optax.GradientTransformatio
     return optax.GradientTransformationExtraArgs(whole.init, update)
 
 
-def adam(*, epsilon: float) -> Optimizer:
-    return Optimizer.of(flat(optax.chain(optax.scale_by_adam(eps=epsilon), descending())), epsilon)
+def adam(*, epsilon: float, by_leaf: bool = False) -> Optimizer:
+    """Build Adam, on one vector or leaf by leaf.
+
+    by_leaf: where a program is compiled for two threads. XLA cuts the concatenation into a vector for them, which then chooses
+    a source for each element: SAC's gradient step took 10.1 ms of processor time instead of 4.4 (on a busy machine).
+    """
+    rule = optax.chain(optax.scale_by_adam(eps=epsilon), descending())
+    return Optimizer.of(optax.with_extra_args_support(rule) if by_leaf else flat(rule), epsilon)
 
 
 def rmsprop(*, decay: float, epsilon: float) -> Optimizer:

@@ -226,6 +226,8 @@ class DQNFields(TypedDict, total=False):
     epsilon: float
     epsilon_steps: int | None
     reward_clip: float | None
+    normalise_rewards: bool | None
+    normalise_observations: bool | None
     contrastive_every: int
     contrastive_rate: float
     encoder_polyak: float

@@ -169,7 +169,8 @@ def test_every_parameter_is_learned_and_the_target_is_copied_when_its_period_is_
     [("double", 5), ("c51", 8), ("dqn", 4)],  # copied in the midst of the second call, at its end, at the end of each
 )
 def test_many_gradient_steps_at_once_are_as_many_one_by_one(name, target_period, rng):
-    base = prioritized(config(name, target_period=target_period))
+    # the moments of rewards are taken once for the four, so without them
+    base = prioritized(config(name, target_period=target_period, normalise_rewards=False))
     one, many = base.build(SPEC), dataclasses.replace(base, gradient_steps=4).build(SPEC)
     batches = [batch_of(rng) for _ in range(8)]
     state = jax.jit(one.init)(ops.random.key(0))
@@ -200,10 +201,29 @@ def test_an_annealed_learning_rate_falls_over_all_gradient_steps_and_is_zero_aft
     moved = []
     for _ in range(6 // gradient_steps):
         old, state = state, learn(state, batch, ops.random.key(0)).state
-        apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), old.params, state.params)
+        apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), old.params["network"], state.params["network"])
         moved.append(max(jax.tree.leaves(apart)))
     planned = 4 // gradient_steps
     assert min(moved[:planned]) > 1e-4 and max(moved[planned:]) == 0.0 and moved[0] > 2 * moved[planned - 1]
+
+
+@pytest.mark.parametrize("options", [{}, {"n_step": 3}, {"gradient_steps": 2}])
+def test_what_is_learned_does_not_depend_on_the_unit_of_the_rewards(options, rng):
+    def learned(factor, **more):
+        algorithm = config("dqn", **options | more)
+        agent, state = algorithm.build(SPEC), None
+        state, learn = agent.init(ops.random.key(0)), jax.jit(agent.learn)
+        for batch in batches:
+            scaled = batch._replace(rollout=batch.rollout._replace(reward=batch.rollout.reward * np.float32(factor)))
+            state = learn(state, scaled, ops.random.key(0)).state
+        return jax.tree.leaves(state.params["network"])
+
+    batches = [batch_of(rng, B * options.get("gradient_steps", 1)) for _ in range(4)]
+    once = learned(1)
+    for factor in (1024, 1 / 1024):  # powers of two: to the bit
+        jax.tree.map(np.testing.assert_array_equal, learned(factor), once)
+    apart = [abs(a - b).max() for a, b in zip(learned(1024, normalise_rewards=False), once)]
+    assert max(apart) > 1e-3, "and without, it does"
 
 
 def test_noise_is_drawn_apart_for_each_pass(rng):
@@ -240,11 +260,12 @@ def test_a_tree_of_zeros_is_greedy(name, rng):
 
 
 def test_a_collector_gives_the_priorities_that_the_learner_would(rng):
-    """With the same parameters for all: in windows that end inside the rollout."""
-    T, n = 7, 3
+    """With the same parameters for all: in windows that end inside the rollout, and rewards in their unit."""
+    T, n, unit = 7, 3, 2.5
     replay = ReplayConfig(selector="prioritized")
     algorithm = config("dqn", exploration="ladder", n_step=n, replay=replay, discount=GAMMA)
     agent, params = algorithm.build(SPEC), {"network": random_network(algorithm, 0)}
+    params["reward"] = ops.moments.of(np.tile(np.float32([unit * n, 1]), (8, 1)), 1)  # sums of three rewards
     observation = rng.normal(size=(T + 1, B, 3)).astype(np.float32)
     decisions = [
         agent.act(params, x, (), ops.random.key(t), agent.explore(params, np.arange(B), B, 0))
@@ -266,7 +287,7 @@ def test_a_collector_gives_the_priorities_that_the_learner_would(rng):
                 continue
             total, product, at = 0.0, 1.0, t
             while at < t + n and valid[at, b]:
-                total, product, at = total + product * reward[at, b], product * GAMMA * discount[at, b], at + 1
+                total, product, at = total + product * reward[at, b] / unit, product * GAMMA * discount[at, b], at + 1
             one = Rollout(
                 observation[[t, at]][:, b : b + 1], action[t : t + 1, b : b + 1],
                 np.float32([[total]]), np.float32([[product]]), np.ones((1, 1), np.float32), {}, (),

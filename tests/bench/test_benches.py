@@ -190,7 +190,7 @@ def test_updaters_changes_one_number_at_a_time_and_holds_rates_against_the_first
     metrics = [row(s) for s in range(1, 60)]
     found = updaters.window(metrics, options)
     assert [found[name] for name in updaters.RATES] == pytest.approx([100, 3, 2]) and found["lag"] == 4.0
-    assert "--seconds" in updaters.window(metrics[:10], options)["failure"]
+    assert "--start-seconds" in updaters.window(metrics[:10], options)["failure"]
     rates = {"as it is": (100.0, 3.0, 3.0), "2 updaters": (95.0, 5.4, 5.4), "labels used 4 times": (100.0, 3.0, 9.0)}
     runs = [
         {"arm": name, "seed": 0, "command": "c"} | dict(zip(updaters.RATES, mine)) | dict.fromkeys(updaters.MEANS, 1.0)

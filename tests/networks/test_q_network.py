@@ -77,6 +77,31 @@ def test_noise_differs_by_row_and_key_and_is_absent_where_its_strength_is_zero()
     np.testing.assert_allclose(layer["noise_kernel"], 0.5 / 4.0)
 
 
+@pytest.mark.parametrize("dueling", [False, True])
+def test_rows_that_share_noise_are_valued_as_one_row_alone_with_that_noise(dueling):
+    network, params, x = built(noisy=True, dueling=dueling)
+    noise = Noise(ops.random.key(5), jnp.asarray(0.7))
+    together, _ = network.unroll(params, x[None], (), jnp.zeros((1, B)), noise)
+    for row in range(B):
+        alone, _ = network.step(params, x[row : row + 1], (), noise._replace(strength=jnp.asarray([0.7])))
+        np.testing.assert_allclose(together.q[0, row], alone.q[0], rtol=1e-5)
+    assert np.abs(np.asarray(together.q[0] - network.step(params, x, (), None)[0].q)).min() > 1e-4
+
+
+def test_shared_noise_is_added_to_the_weights_and_has_the_factorised_form_of_the_paper():
+    network, params, x = built(noisy=True)
+    params, x, key = jax.tree.map(np.asarray, params), np.asarray(x), ops.random.key(5)
+    encoder, layer = params["encoder"]["dense_0"], params["heads"]["action"][-1]
+    features = np.tanh(x @ encoder["kernel"] + encoder["bias"])
+    p, q = layer["kernel"].shape
+    draw = np.asarray(jax.random.normal(key, (1, p + q)))[0]
+    f = np.sign(draw) * np.sqrt(np.abs(draw))
+    kernel = layer["kernel"] + layer["noise_kernel"] * np.outer(f[:p], f[p:])
+    bias = layer["bias"] + layer["noise_bias"] * f[p:]
+    got, _ = network.unroll(params, x[None], (), jnp.zeros((1, B)), Noise(key, jnp.ones(())))
+    np.testing.assert_allclose(got.q[0], features @ kernel + bias, rtol=1e-5, atol=1e-6)
+
+
 def test_illegal_actions_are_never_the_best():
     observation = gymnasium.spaces.Dict({"x": SPEC.observation, "action_mask": gymnasium.spaces.MultiBinary(4)})
     network = q_network(Spec(observation, SPEC.action), CONFIG, dueling=True)

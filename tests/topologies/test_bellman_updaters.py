@@ -64,7 +64,7 @@ def test_every_step_is_accounted_for_whoever_is_slow_or_lost() -> None:
     agent = ledger_agent(envs=64)._replace(
         needs=Needs(3, 0.5, replay=True, table=table), refine=lambda params, slow, batch, key: batch
     )
-    topology = BellmanUpdaters(num_envs=4, collectors=2, updaters=2, uses=2)
+    topology: Any = BellmanUpdaters(num_envs=4, collectors=2, updaters=2, uses=2)
     check_topology(topology, agent=agent, losses=("collector", "updater"), exact=False)
 
 
@@ -74,6 +74,7 @@ def test_a_resumed_run_goes_on_with_the_same_ledger_and_logged_experience(logged
     progress = after(driver, 12)
     assert set(progress.items) == {edge.name for edge in topology.plan({MAIN: agent}, envs.spec_of(ENV)).edges}
     assert progress.items["from_replay"] == progress.items["from_logged"] >= progress.items["labels"]
+    assert progress.snapshot is not None
     saved = checkpointed(progress.snapshot())
     driver.close()
     meters, tables = saved["meters"], saved["tables"]
@@ -117,7 +118,7 @@ def test_columns_of_several_batches_are_spread_evenly_and_keep_what_belongs_toge
 def test_each_labelled_batch_has_the_exact_share_of_logged_experience(
     ratio: float, logged_columns: int, logged: Demonstrations
 ) -> None:
-    agent, seen = agent_of(dataclasses.replace(TINY, demo_ratio=ratio)), []  # type: Agent, list[np.ndarray]
+    agent, seen = agent_of(dataclasses.replace(TINY, demo_ratio=ratio)), []  # type: Agent, list[Any]
 
     def learn(state: Any, batch: Batch, key: Any) -> Any:
         jax.debug.callback(lambda version, target: seen.append((version, target)), batch.rollout.version,
@@ -157,6 +158,7 @@ def test_keys_of_a_refined_batch_go_back_to_the_table_that_they_came_from(logged
     agent = agent_of(dataclasses.replace(TINY, demo_ratio=0.25, replay=prioritized))
     driver = drive(BellmanUpdaters(num_envs=4), agent, shown=logged)
     progress = after(driver, 8)
+    assert progress.snapshot is not None
     saved = progress.snapshot()
     driver.close()
     assert progress.items["priorities_replay"] == progress.items["priorities_logged"] == progress.updates
