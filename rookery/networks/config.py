@@ -32,7 +32,7 @@ class NetworkConfig:
     """Encoder -> core -> heads; part of every algorithm's config."""
 
     encoder: Literal["auto", "mlp", "nature", "shallow", "compact", "impala", "small"] = "auto"
-    """Convolutions; auto: Nature from 44 pixels a side, compact from 36, small from 8, else an MLP. shallow: A3C's."""
+    """Convolutions; auto: Nature from 44 pixels a side, compact from 24, small from 8, else an MLP. shallow: A3C's."""
     hidden: tuple[Units, ...] = (64, 64)
     """Layers of the MLP for vectors; beside an image only the last (see encoders.py)."""
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"

@@ -3,7 +3,7 @@
 | leaf of the space                 | is read as                                                                      |
 |-----------------------------------|---------------------------------------------------------------------------------|
 | Box, rank 0 or 1                  | numbers                                                                         |
-| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 36: compact; >= 8: a small convolution; less: numbers   |
+| Box, rank 2 to 4, image-like      | sides >= 44: Nature; >= 24: compact; >= 8: a small convolution; less: numbers   |
 | any other Box                     | numbers, flattened                                                              |
 | Discrete, MultiDiscrete           | one-hot                                                                         |
 | MultiBinary                       | numbers                                                                         |
@@ -54,7 +54,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], ...]] = {  # (size, stride, 
 FEATURES = {"nature": 512, "compact": 512, "shallow": 256, "impala": 256, "small": 128}  # units after the convolutions
 # the least sides that "auto" gives to each: where things are must be left to see, and Nature's convolutions leave one pixel up
 # to 43; a window of 3 x 3 needs some room. On 32 x 32 an update of SAC with compact costs half of what it does with small
-AUTO_SIDES = {"nature": 44, "compact": 36, "small": 8}
+AUTO_SIDES = {"nature": 44, "compact": 24, "small": 8}
 FEW = 8  # numbers that stand beside an image as they are
 Path = tuple[str | int, ...]
 Kind = Literal["numbers", "one_hot", "nature", "shallow", "compact", "small", "impala"]

@@ -29,17 +29,22 @@ def use_one_thread() -> None:
     itself, so that inference does not queue behind an update. Call it before the first computation."""
     import jax
 
+    ours = jax.config.jax_compilation_cache_dir == str(cache_directory())
     os.environ.setdefault("NPROC", "1")
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    if ours:
+        jax.config.update("jax_compilation_cache_dir", str(cache_directory()))
 
 
 def cache_directory() -> Path:
-    """Return the compilation cache, one per kind of processor: compiled code may use instructions that another lacks."""
+    """Return the compilation cache, one per kind of processor and number of threads: compiled code may use instructions that
+    another processor lacks, and XLA cuts loops for its threads while it compiles, which jax's keys do not tell."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         kind = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
     except (OSError, StopIteration):
         kind = ""
+    kind += f" {os.environ.get('NPROC') or available_cores()} threads"
     return root / "rookery" / f"xla-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
 
 

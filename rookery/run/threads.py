@@ -19,7 +19,7 @@ from rookery.run.assemble import spec_of
 from rookery.run.config import Config
 
 SMALL = 4_500_000  # multiply-adds of the largest product
-IMAGE = 36  # sides from here on go through three convolutions (networks/encoders.py)
+IMAGE = 24  # sides from here on go through three convolutions (networks/encoders.py)
 
 
 def limit(cfg: Config) -> None:
