@@ -29,7 +29,7 @@ def use_one_thread() -> None:
     itself, so that inference does not queue behind an update. Call it before the first computation."""
     import jax
 
-    ours = jax.config.jax_compilation_cache_dir == str(cache_directory())
+    ours = getattr(jax.config, "jax_compilation_cache_dir", None) == str(cache_directory())
     os.environ.setdefault("NPROC", "1")
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     if ours:

@@ -31,6 +31,7 @@ SYSTEMS = {  # every algorithm and every topology
         "env": "jax:catch", "rollout_length": 8, "minibatches": 2, "num_envs": 4, "updates_per_call": 2, "total_steps": 2000,
     },
     "sac": REPLAY, "td3": {"env": "Pendulum-v1", **REPLAY}, "ddpg": {"env": "Pendulum-v1", **REPLAY},
+    "qt-opt": {"env": "Pendulum-v1", **REPLAY}, "async-curl-sac": {"env": "pixel-reach", **REPLAY},
     "a3c": {"workers": 2}, "gala": {"peers": 2}, "gorila": {**REPLAY, "workers": 2},
     "es": {"population": 4, "max_episode_steps": 8, "total_steps": 1000},
     "ars": {"population": 4, "best": 1, "max_episode_steps": 8, "network": {"hidden": ()}, "total_steps": 1000},
