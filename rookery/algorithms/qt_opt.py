@@ -54,7 +54,7 @@ class QTOpt:
     gradient_steps: Count = 8
     """Gradient steps per update: each draws a batch of its own, and handing them over costs once."""
     update_ratio: Annotated[float, Range(1e-3, 1000)] = 1.0
-    """Gradient steps per environment step (update-to-data ratio); from about 4 on, with --layer-norm."""
+    """Gradient steps per environment step (update-to-data ratio); where many of them overfit, --layer-norm."""
     learning_rate: Rate = 3e-4
     anneal: bool = False
     """Decay the learning rate linearly to zero over the planned run."""

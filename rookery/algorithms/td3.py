@@ -41,7 +41,7 @@ class TD3:
     gradient_steps: Count = 8
     """Gradient steps per update: each draws a batch of its own, and handing them over costs once."""
     update_ratio: Annotated[float, Range(1e-3, 1000)] = 1.0
-    """Gradient steps per environment step (update-to-data ratio); from about 4 on, with --layer-norm."""
+    """Gradient steps per environment step (update-to-data ratio); where many of them overfit, --layer-norm."""
     learning_rate: Rate = 3e-4
     """Of actor and critics."""
     anneal: bool = False

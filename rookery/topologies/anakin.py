@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rookery.envs.jax.env import JaxEnv
 
 STEPS_PER_CALL = 16_384  # on two CPU cores, PPO with 8 environments takes 0.2 s for these
+WORK_PER_CALL = 5e10  # floating-point operations: about a second of two cores; nobody is heard in the middle of a call
 WINDOW = 100  # episodes of each seed that its mean return is taken over
 
 
@@ -58,7 +59,8 @@ class Anakin:
     num_seeds: Workers = 1
     """Agents trained side by side, with the seeds seed, seed + 1, ...; they share the budget of --total-steps."""
     updates_per_call: Count | None = None
-    """Updates per call of the compiled program; None: about 16,384 steps' worth. What is learned does not depend on it."""
+    """Updates per call of the compiled program; None: about 16,384 steps' worth, or a second's. What is learned does not
+    depend on it."""
 
     def max_lag(self) -> int:
         return 0
@@ -75,6 +77,8 @@ class Anakin:
         rows, table = self.num_envs * agent.needs.rollout_length, agent.needs.table
         updates, rollouts = _updates_per_rollout(agent, self.num_envs).as_integer_ratio()
         wanted = self.updates_per_call or STEPS_PER_CALL // (self.num_seeds * rows * rollouts) * updates
+        if self.updates_per_call is None and table is not None:  # SAC's gradient steps of 16,384 steps take a minute
+            wanted = min(wanted, WORK_PER_CALL / (self.num_seeds * work_of_update(agent, table.batch_size)))
         turns = max(1, round(wanted / updates))
         if table is None:
             return Pace(rollouts, updates, turns, warm_up=0)
@@ -221,6 +225,11 @@ def _updates_per_rollout(agent: Agent, num_envs: int) -> Fraction:
         return Fraction(1)
     inserts = num_envs * agent.needs.rollout_length
     return Fraction(table.samples_per_insert).limit_denominator(10_000) * inserts / table.batch_size
+
+
+def work_of_update(agent: Agent, rows: int) -> int:
+    """Estimate the floating-point operations of learning from so many rows: six for each of them and each parameter."""
+    return 6 * rows * (parameter_bytes(agent) // 4)
 
 
 def _uneven(agent: Agent, num_envs: int) -> str | None:

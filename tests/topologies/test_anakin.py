@@ -15,6 +15,7 @@ from rookery import envs
 from rookery.algorithms.a2c import A2C
 from rookery.algorithms.dqn import DQN
 from rookery.algorithms.ppo import PPO
+from rookery.algorithms.sac import SAC
 from rookery.algorithms.vtrace import VTrace
 from rookery.data.config import ReplayConfig
 from rookery.envs.jax.env import JaxEnv
@@ -272,6 +273,18 @@ def test_agents_that_need_the_host_or_whole_episodes_are_refused() -> None:
     assert "processes rollouts on the host" in str(Anakin().refuses(agent._replace(process=lambda p, r: (r, None)), spec))
     assert "use Evolution" in str(Anakin().refuses(agent._replace(needs=agent.needs._replace(whole_episodes=True)), spec))
     assert Anakin().refuses(agent, spec) is None
+
+
+def test_a_call_of_large_gradient_steps_is_short_enough_to_hear_a_signal() -> None:
+    agent = SAC().build(envs.spec_of("jax:Pendulum-v1"))
+    table, asked = agent.needs.table, Anakin(updates_per_call=4096).pace(agent)
+    assert table is not None and asked.turns * asked.updates == 4096, "whoever says how many gets them"
+    for num_seeds in (1, 4):
+        pace = Anakin(num_seeds=num_seeds).pace(agent)
+        work = num_seeds * pace.turns * pace.updates * anakin.work_of_update(agent, table.batch_size)
+        assert work < 2 * anakin.WORK_PER_CALL or pace.turns == 1
+    long = Anakin(num_envs=4).pace(agent_of("dqn"))
+    assert long.turns * long.rollouts * 4 * 4 >= 0.9 * anakin.STEPS_PER_CALL, "small networks are called as rarely as ever"
 
 
 def test_one_device_is_all_it_takes() -> None:
