@@ -78,7 +78,7 @@ class Anakin:
         updates, rollouts = _updates_per_rollout(agent, self.num_envs).as_integer_ratio()
         wanted = self.updates_per_call or STEPS_PER_CALL // (self.num_seeds * rows * rollouts) * updates
         if self.updates_per_call is None and table is not None:  # SAC's gradient steps of 16,384 steps take a minute
-            wanted = min(wanted, WORK_PER_CALL / (self.num_seeds * work_of_update(agent, table.batch_size)))
+            wanted = min(wanted, int(WORK_PER_CALL / (self.num_seeds * work_of_update(agent, table.batch_size))))
         turns = max(1, round(wanted / updates))
         if table is None:
             return Pace(rollouts, updates, turns, warm_up=0)
