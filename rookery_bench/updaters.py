@@ -57,6 +57,7 @@ class Options:
     collectors: tuple[int, ...] = (7, 3)
     """Numbers of collectors; the first is that of the other arms."""
     updaters: tuple[int, ...] = (1, 2, 4)
+    """Numbers of Bellman updaters."""
     uses: tuple[int, ...] = (1, 4)
     """Updates that each label is used for."""
     logged: tuple[float, ...] = (0.0, 0.5, 0.9)

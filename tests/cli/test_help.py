@@ -59,11 +59,12 @@ def test_every_line_of_a_page_has_a_description_in_one_column(name, width, monke
     lines = help_page.of_system(f"rookery train {name}", name, "CartPole-v1").splitlines()
     assert max(map(len, lines)) <= width
     begins = set()
-    for line, after in zip(lines, [*lines[1:], ""]):
+    for number, line in enumerate(lines):
         if re.match(r"  -", line):
             found = re.match(r"  \S+(?: \S+)*?  +(?=\S)", line)
-            if found is None:  # too wide a label: the text is below
-                found = re.match(r" {20,}(?=\S)", after)
+            if found is None:  # too wide a label: the text is below it, or below its second line
+                below = [after for after in lines[number + 1 : number + 3] if not re.match(r" {6}\S", after)]
+                found = re.match(r" {20,}(?=\S)", below[0])
             assert found, line
             begins.add(found.end())
     assert len(begins) == 1, "one column"
