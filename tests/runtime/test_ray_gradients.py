@@ -80,4 +80,5 @@ def test_a_killed_peer_is_replaced_by_its_neighbours_parameters_which_never_pass
     meters, steps = saved["meters"], saved["ring"]["steps"]
     assert meters["trained_steps"] == meters["env_steps"] and sum(steps) // 2 == meters["updates"]
     assert abs(steps[0] - steps[1]) <= 4
-    assert len(begun) == 2 and begun[0] <= 1 < begun[1], "the new one began with what its neighbour had learned"
+    # the first life starts at 0, or half way to a neighbour that is at most 4 steps ahead
+    assert len(begun) == 2 and begun[0] <= 2 < begun[1], "the new one began with what its neighbour had learned"
